@@ -302,7 +302,7 @@ class TransactionSteps:
                 raise
             if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
                 return attempt.fail(error)
-            if not is_sent or isinstance(error, NOTHING_WAS_SENT):
+            if not is_sent or self._producer.calls.commit_was_refused or isinstance(error, NOTHING_WAS_SENT):
                 self.lifecycle.on(TransactionEvent.NOT_SENT)
             raise
         return TransactionEvent.ANSWERED

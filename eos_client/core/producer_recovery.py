@@ -128,6 +128,13 @@ class ProducerFailure:
         return self.code == NEVER_SENT or self.follows_undelivered
 
     @property
+    def is_definite(self) -> bool:
+        """Whether a failed commit took no effect for certain: librdkafka did not send it, or it was refused once."""
+        is_answer = self.abortable and self.code not in OUTCOME_AMBIGUOUS
+        is_of_one_copy = not self.may_have_been_sent_twice or self.code == NEVER_SENT
+        return self.request is not TransactionalRequest.COMMIT or (is_answer and is_of_one_copy)
+
+    @property
     def timed_out(self) -> bool:
         """Whether the coordinator ends a transaction as old as this one."""
         return self.transaction_age_s >= self.transaction_timeout_s

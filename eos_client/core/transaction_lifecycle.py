@@ -85,7 +85,7 @@ class TransactionEvent(Enum):
     HANDLE_FINISHED = "handle finished"
     """The handle is of no use any more, and no commit was sent, or it was refused for sure (KIP-360)."""
     NOT_SENT = "not sent"
-    """The commit was not sent, for a reason that an abort does not fix."""
+    """The commit was not sent, or was refused for sure, for a reason that an abort does not fix."""
     FOUND_COMMITTED = "found committed"
     FOUND_ABORTED = "found aborted"
     NOT_FOUND = "not found"

@@ -99,6 +99,25 @@ def test_each_observed_failure_gets_its_recovery_action(request_, code, flags, a
 
 
 @pytest.mark.parametrize(
+    ("request_", "code", "flags", "expected"),
+    [
+        (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True}, True),
+        (R.COMMIT, "INVALID_TIMESTAMP", {"abortable": True, **WRONG_CLOCK}, True),
+        (R.COMMIT, "_INCONSISTENT", {"abortable": True, **TWICE}, True),
+        (R.COMMIT, "UNSUPPORTED_VERSION", {"abortable": True, **TWICE}, False),
+        (R.COMMIT, "REQUEST_TIMED_OUT", {"abortable": True}, False),
+        (R.COMMIT, "CLUSTER_AUTHORIZATION_FAILED", {"fatal": True}, False),
+        (R.COMMIT, OVERDUE, {}, False),
+        (R.FLUSH, "INVALID_TIMESTAMP", WRONG_CLOCK, True),
+    ],
+)
+def test_a_failed_commit_took_no_effect_where_its_only_copy_was_refused_or_none_was_sent(
+    request_, code, flags, expected
+):
+    assert ProducerFailure(request_, code, **flags).is_definite is expected
+
+
+@pytest.mark.parametrize(
     ("said", "times_given", "expected"),
     [
         ("ProduceRequest for out [0] with 2 message(s) failed: why (INVALID_TIMESTAMP)", set(), True),

@@ -11,11 +11,13 @@ from eos_client.core.commit_gate import GateSettings
 from eos_client.errors import (
     ClientClosedError,
     ClusterUnavailableError,
+    ClusterUnfitError,
     EosError,
     TransactionStateError,
     UnknownOutcomeError,
 )
 from eos_client.observe import Event
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.interruption import BrokenOffError
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.interception import close_the_gate, intercepting
@@ -427,3 +429,72 @@ def test_a_loop_interrupted_in_its_commit_reports_it_unknown_and_its_successor_d
     assert [e for e in events if e.name == "transaction_aborted"] == []
     assert run_until_it_raises(stage)[1] is None
     assert stage.outputs == stage.inputs
+
+
+# -- refused for a reason that the cluster or the host has to be rid of ----------------------------------------------
+
+
+def clock_is_wrong(stage):
+    stage.cluster.set_clock_ahead(7200)
+
+
+def output_is_forbidden(stage):
+    stage.cluster.refuse("Produce", "TOPIC_AUTHORIZATION_FAILED")
+
+
+def partition_is_forbidden(stage):
+    stage.cluster.refuse("AddPartitionsToTxn", "TOPIC_AUTHORIZATION_FAILED")
+
+
+def commit_is_not_understood(stage):
+    stage.cluster.refuse("EndTxn", "UNSUPPORTED_VERSION")
+
+
+@pytest.mark.parametrize(
+    "refusal", [clock_is_wrong, output_is_forbidden, partition_is_forbidden, commit_is_not_understood]
+)
+@pytest.mark.parametrize("ends", ["next block", "producer", "consumer"])
+def test_outputs_without_offsets_that_are_refused_for_sure_have_no_unknown_outcome(refusal, ends):
+    stage = SimulatedStage(settings=BrokerSettings(log_message_timestamp_after_max_s=3600))
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            refusal(stage)
+            txn.produce(SINK, b"one")
+
+    with pytest.raises(ClusterUnfitError):
+        block()
+    assert "not known" not in txn.reason
+    stage.cluster.set_clock_ahead(0)
+    if ends == "next block":
+        stage.wait_for(lambda: stage.named("transaction_committed"), lambda: another_block(producer, consumer))
+    else:
+        (producer if ends == "producer" else consumer).close()
+    assert txn.outcome is Outcome.ABORTED
+    assert resolved(stage) == []
+    assert stage.outputs == ([b"two"] if ends == "next block" else [])
+    assert len(stage.named("transaction_aborted")) == producer.counters.aborted >= 1
+
+
+def another_block(producer, consumer):
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, b"two")
+
+
+def test_a_refusal_that_may_answer_a_second_copy_leaves_the_outcome_of_outputs_unknown():
+    stage = SimulatedStage(request_timeout_s=REPEATED_S)
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            txn.produce(SINK, b"one")
+            stage.cluster.lose_reply("EndTxn")
+            commit_is_not_understood(stage)
+
+    with pytest.raises(ClusterUnfitError):
+        block()
+    assert (txn.outcome, stage.outputs) == (None, [b"one"])
+    assert "not known yet" in txn.reason

@@ -66,7 +66,7 @@ class BoundedCalls:
         self._transaction_failure: errors.AbortableError | None = None
         self._group_fenced = False
         self.topics_may_leave = False
-        self._failed_before: tuple[TransactionalRequest, str] | None = None
+        self._last_failure: ProducerFailure | None = None
         self._losses_before_call = 0
 
     # -- the transaction ---------------------------------------------------------------------------------------------
@@ -101,6 +101,11 @@ class BoundedCalls:
         is_interrupted = self.blocking_error is not None and self.blocking_error is self._interrupted_error
         return is_interrupted or self.began_at is None
 
+    @property
+    def commit_was_refused(self) -> bool:
+        """Whether a commit that has just failed took no effect for certain."""
+        return self._last_failure is not None and self._last_failure.is_definite
+
     def begun(self) -> None:
         """Note that a transaction has begun."""
         self.began_at, self.topics_may_leave = self.clock(), False
@@ -113,7 +118,7 @@ class BoundedCalls:
     def ended(self, request: TransactionalRequest) -> None:
         """Note that ``request`` has ended the transaction."""
         if request is TransactionalRequest.COMMIT:
-            self._failed_before = None
+            self._last_failure = None
             self.library.abandoned_inits.committed()
         self.forget_transaction()
         self.blocking_error = None
@@ -256,7 +261,7 @@ class BoundedCalls:
         if failure.follows_undelivered:
             self._await_undelivered()
         failure = replace(failure, clock_is_at_fault=self.library.clock_is_at_fault)
-        self._failed_before = (request, failure.code)
+        self._last_failure = failure
         if failure.hides_the_reason and (code := self.library.last_errors.undelivered_code) in WRITING_FORBIDDEN:
             failure = replace(failure, code=code)  # no other transaction could write it either
         if failure.is_fenced:
@@ -296,7 +301,7 @@ class BoundedCalls:
         return self.library.last_errors.delivery_clause() or (f"; {why}" if why else "")
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:
-        library = self.library
+        library, last = self.library, self._last_failure
         known = ProducerFailure(
             request,
             OVERDUE,
@@ -307,7 +312,7 @@ class BoundedCalls:
             group_fenced=self._group_fenced,
             topics_may_leave=self.topics_may_leave,
             init_abandoned=self.takes_id_back and library.abandoned_inits.may_explain_fence,
-            again=error is not None and (request, error.name()) == self._failed_before,
+            again=error is not None and last is not None and (request, error.name()) == (last.request, last.code),
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_answer_second_copy(error),
         )
         return known if error is None else with_error(known, error)
