@@ -385,21 +385,21 @@ class TransactionSession:
         """Note that the producer is about to be closed: no outcome can be resolved with it any more."""
         self.is_over = True
         self.leave_interrupted_block()
+        self.finish_leaving()
+        is_left, is_idle = self.block.leaving is not None, self._given_up or self._steps.is_idle
         if self.is_unresolved:
             self._leave_unknown("the producer was closed")
-        elif self.block.leaving is not None:
-            self._steps.give_up()
-            self._steps.go_back(inside_revoke=True)
-            self._steps.record_ending(Ending(Outcome.ABORTED, f"{INTERRUPTED}, and the producer was closed"))
-            self.finish_leaving()
-        elif (self.block.is_open or self.is_open) and not (self._given_up or self._steps.is_idle):
+        elif is_left or ((self.block.is_open or self.is_open) and not is_idle):
             where = "inside its block" if self.block.is_open else "while the gate held the transaction"
-            reason = f"the producer was closed {where}"
+            reason = f"{INTERRUPTED}, and the producer was closed" if is_left else f"the producer was closed {where}"
             try:
                 self.under_way.step_of_work(self._steps.abort_for_good if self.is_open else self._steps.give_up)
             except errors.EosError as error:
                 reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
-            self._steps.count_aborted(self._steps.aborted(reason, inside_revoke=True))
+            aborted = self._steps.aborted(reason, inside_revoke=True)
+            self.finish_leaving()
+            if not is_idle:
+                self._steps.count_aborted(aborted)
 
     def _leave_unknown(self, reason: str) -> None:
         if why := self._steps.leave_unknown(reason):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from eos_client import Outcome
+from eos_client.clients.transaction import TransactionSession
 from eos_client.errors import ClientClosedError
 from tests.simulation.simulated_stage import GROUP, SINK, SimulatedStage
+
+
+class Stopped(BaseException):  # what a signal handler raises is no error
+    """Interrupts the end of a block."""
 
 
 @pytest.fixture
@@ -89,3 +95,50 @@ def test_partitions_that_leave_after_the_close_hold_up_nobodys_transaction(stage
         for record in stage.collect(consumer, 1):
             second.produce(SINK, record.value())
     assert second.outcome is Outcome.COMMITTED, second.reason
+
+
+@pytest.mark.parametrize("ends_by", ["commit", "abort"])
+@pytest.mark.parametrize("work", ["outputs", "records", "nothing"])
+def test_a_block_whose_end_was_broken_off_is_aborted_and_counted_by_the_close(
+    stage: Any, work: str, ends_by: str
+) -> None:
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block() -> None:
+        with txn:
+            if work != "nothing":
+                record = stage.collect(consumer, 4)[0]
+            if work == "outputs":
+                txn.produce(SINK, record.value())
+            if ends_by == "abort":
+                raise ValueError
+
+    broken_off = mock.patch.object(TransactionSession, "end" if ends_by == "commit" else "abort", side_effect=Stopped)
+    with broken_off, pytest.raises(Stopped):
+        block()
+    assert txn.outcome is None
+    producer.close()
+    assert txn.outcome is Outcome.ABORTED
+    assert [event.records_in for event in stage.named("transaction_aborted")] == ([] if work == "nothing" else [4])
+    assert producer.counters.aborted == (work != "nothing")
+    assert stage.cluster.brokers.transactions.describe("billing-0").state != "Ongoing"
+    stage.copy_the_rest(stage.producer(), consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_block_that_was_committed_before_its_end_was_broken_off_stays_committed(stage: Any) -> None:
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block() -> None:
+        with txn:
+            for record in stage.collect(consumer, 4):
+                txn.produce(SINK, record.value())
+
+    with mock.patch.object(TransactionSession, "finish_leaving", side_effect=Stopped), pytest.raises(Stopped):
+        block()
+    producer.close()
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.named("transaction_aborted") == []
+    assert stage.outputs == stage.inputs
