@@ -26,10 +26,14 @@ def subscribed(stage, topic):
 
 
 def come_back_with_one_partition(stage, consumer):
+    come_back(stage, consumer, 1)
+    stage.cluster.write(SOURCE, [b"new-%d" % n for n in range(NEW)])
+
+
+def come_back(stage, consumer, partitions):
     """What the brokers do, and the lines of librdkafka's log that tell of it."""
     del stage.cluster.brokers._topics[SOURCE]
-    stage.cluster.create_topic(SOURCE, 1)
-    stage.cluster.write(SOURCE, [b"new-%d" % n for n in range(NEW)])
+    stage.cluster.create_topic(SOURCE, partitions)
     for before, after in (("A" * 22, "a" * 22), ("a" * 22, "b" * 22)):
         line = f"[thrd:main]: Topic {SOURCE} changed id from {before} to {after}"
         consumer.member.library.topics.log(7, "%s", line)
@@ -75,7 +79,31 @@ def test_a_topic_that_comes_back_is_not_forgotten_when_the_question_what_it_has_
         stage.wait_for(lambda: False, lambda: consumer.consume(10, 0.1))
     new = [b"new-%d" % n for n in range(NEW)]
     stage.copy_until(producer, consumer, lambda: set(stage.outputs) >= set(new))
-    assert len(asked) == 2
+    assert len(asked) == 1 + 3  # interrupted once, then until three answers agree
+    assert stage.outputs == sorted([*stage.inputs, *new])
+
+
+@pytest.mark.parametrize("stale", [1, 2], ids=["one answer", "two answers"])
+def test_a_broker_that_has_not_heard_of_all_partitions_yet_hides_none_of_them(stage, stale):
+    producer, consumer = stage.producer(), subscribed(stage, PATTERN)
+    stage.copy_the_rest(producer, consumer)
+    come_back(stage, consumer, stage.partitions)
+    new = [b"%d-new-%d" % (partition, n) for partition in range(stage.partitions) for n in range(NEW)]
+    for partition in range(stage.partitions):
+        stage.cluster.write(SOURCE, new[partition * NEW : (partition + 1) * NEW], partition=partition)
+    asked = []
+
+    def stale_at_first(raw, *arguments):
+        answer = raw.list_topics(*arguments)
+        asked.append(arguments)
+        if len(asked) <= stale:
+            del answer.topics[SOURCE].partitions[1]
+        return answer
+
+    library = consumer.member.library
+    library.raw = Intercepted(library.raw, {"list_topics": stale_at_first})
+    stage.copy_until(producer, consumer, lambda: set(stage.outputs) >= set(new))
+    assert len(asked) == stale + 1
     assert stage.outputs == sorted([*stage.inputs, *new])
 
 
