@@ -46,6 +46,7 @@ class BoundedCalls:
     """``blocking_error``: why the handle refuses calls, else None; ``began_at``: when the transaction began.
 
     ``topics_may_leave``: at least one topic whose offsets are sent to the transaction is subscribed by a pattern alone.
+    ``commit_was_refused``: the last commit failed, and took no effect for certain.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class BoundedCalls:
         self._group_fenced = False
         self.topics_may_leave = False
         self._last_failure: ProducerFailure | None = None
+        self.commit_was_refused = False
         self._losses_before_call = 0
 
     # -- the transaction ---------------------------------------------------------------------------------------------
@@ -100,11 +102,6 @@ class BoundedCalls:
         """
         is_interrupted = self.blocking_error is not None and self.blocking_error is self._interrupted_error
         return is_interrupted or self.began_at is None
-
-    @property
-    def commit_was_refused(self) -> bool:
-        """Whether a commit that has just failed took no effect for certain."""
-        return self._last_failure is not None and self._last_failure.is_definite
 
     def begun(self) -> None:
         """Note that a transaction has begun."""
@@ -179,7 +176,7 @@ class BoundedCalls:
         else:
             self.require_usable()
             self.mark_interrupted(request)
-        self._losses_before_call = self.library.log.losses
+        self._losses_before_call, self.commit_was_refused = self.library.log.losses, False
         try:
             error = self.library.thread.run(call, timeout_s + _GRACE_S)
         except OverdueError as exception:
@@ -261,7 +258,7 @@ class BoundedCalls:
         if failure.follows_undelivered:
             self._await_undelivered()
         failure = replace(failure, clock_is_at_fault=self.library.clock_is_at_fault)
-        self._last_failure = failure
+        self._last_failure, self.commit_was_refused = failure, failure.is_definite
         if failure.hides_the_reason and (code := self.library.last_errors.undelivered_code) in WRITING_FORBIDDEN:
             failure = replace(failure, code=code)  # no other transaction could write it either
         if failure.is_fenced:
