@@ -7,7 +7,7 @@ says that it was not committed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -61,7 +61,7 @@ class ProducerFailure:
     """One failed request. ``code``: the error's name in Kafka; ages and timeouts in seconds.
 
     ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
-    ``topics_may_leave``: some of the offsets are of a topic that only a pattern has matched, and that may be deleted.
+    ``topics_may_leave``: the offsets that were refused are of topics that only a pattern has matched (`may_leave`).
     ``again``: the same call failed with the same error before, and nothing was committed in between.
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
     ``clock_is_at_fault``: an output was refused for a time that this host's clock gave it.
@@ -259,6 +259,16 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "nothing of an unconfirmed transaction may stay: abort, rewind, go on",
     ),
 )
+
+
+def may_leave(matched: Mapping[str, bool], refusal: str) -> bool:
+    """Whether ``refusal`` of offsets is for topics that only a pattern has matched, and that may be deleted.
+
+    ``matched`` says for each topic of the offsets whether it is such a topic. librdkafka's text lists the partitions
+    that were refused; where it lists none, any of the topics may be meant.
+    """
+    refused = [matched[topic] for topic in matched if re.search(rf"(?<![\w.-]){re.escape(topic)}[(\[]", refusal)]
+    return all(refused) if refused else any(matched.values())
 
 
 _TIME_REFUSED = re.compile(rf"ProduceRequest for (\S+) \[.*\({TIMESTAMP_REFUSED}\b")

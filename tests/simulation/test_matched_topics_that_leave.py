@@ -115,7 +115,7 @@ def test_a_named_topic_that_comes_back_with_fewer_partitions_is_an_error(stage):
         stage.read_in_blocks(producer, consumer)
 
 
-def refused_once(producer):
+def refused_once(producer, text=f"{SOURCE}[1]"):
     """Let the brokers know nothing of a topic when its offsets are sent, which librdkafka says of a mixed refusal."""
     refused: list[bool] = []
 
@@ -123,7 +123,7 @@ def refused_once(producer):
         if not refused:
             refused.append(True)
             code = KafkaError.UNKNOWN_TOPIC_OR_PART
-            raise KafkaException(KafkaError(code, f"{SOURCE}[1]", txn_requires_abort=True))
+            raise KafkaException(KafkaError(code, text, txn_requires_abort=True))
         return raw.send_offsets_to_transaction(*arguments)
 
     library = producer.adapter.library
@@ -148,3 +148,44 @@ def test_offsets_of_a_named_topic_that_was_deleted_end_the_block_with_an_error(s
     with pytest.raises(ClusterUnfitError, match="Repair the cluster"), producer.transaction(consumer) as txn:
         txn.produce(SINK, stage.collect(consumer, 1)[0].value())
     assert stage.cluster.committed(GROUP) == {}
+
+
+OTHER = f"{SOURCE}-b"
+UNKNOWN = "((null))[0](Broker: Unknown topic or partition)"
+"""How librdkafka ends the name of a partition whose offset was refused."""
+
+
+def beside_a_matched_topic(stage, text):
+    """A block with records of a named topic and of a matched one, whose offsets are refused with ``text``."""
+    stage.cluster.create_topic(OTHER)
+    stage.cluster.write(OTHER, [b"other"])
+    producer, consumer = stage.producer(), stage.consumer()
+    consumer.subscribe([SOURCE, f"^{OTHER}"])
+    refused_once(producer, text)
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            for record in stage.collect(consumer, 2 * OLD + 1):
+                txn.produce(SINK, record.value())
+
+    return producer, consumer, txn, block
+
+
+@pytest.mark.parametrize("text", [f"broker 1: {SOURCE}{UNKNOWN}", f"broker 1: {OTHER}{UNKNOWN}, {SOURCE}{UNKNOWN}"])
+def test_a_named_topic_that_was_deleted_beside_a_matched_one_ends_the_block_with_its_name(stage, text):
+    *_, txn, block = beside_a_matched_topic(stage, text)
+    with pytest.raises(ClusterUnfitError, match=f" {SOURCE}[(].*Repair the cluster"):
+        block()
+    assert "pattern" not in txn.reason
+    assert stage.outputs == []
+
+
+@pytest.mark.parametrize("text", [f"broker 1: {OTHER}{UNKNOWN}", f"no name, but my.{SOURCE}{UNKNOWN}"])
+def test_a_matched_topic_that_was_deleted_beside_a_named_one_aborts_the_block(stage, text):
+    producer, consumer, txn, block = beside_a_matched_topic(stage, text)
+    block()
+    assert txn.outcome is Outcome.ABORTED
+    assert "a topic that a pattern has matched was deleted" in txn.reason
+    stage.copy_until(producer, consumer, lambda: len(stage.outputs) == 2 * OLD + 1)
+    assert stage.outputs == sorted([*stage.inputs, b"other"])

@@ -7,7 +7,7 @@ and is cleared only once the outcome of the call is recorded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
@@ -31,7 +31,7 @@ from eos_client.confluent.failures.producer_failures import (
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.core.error_codes import OVERDUE, READING_FORBIDDEN, WRITING_FORBIDDEN
-from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest
+from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, may_leave
 from eos_client.ports import Clock
 
 # A handle is abandoned only if its call exceeds its own timeout by this much.
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class BoundedCalls:
     """``blocking_error``: why the handle refuses calls, else None; ``began_at``: when the transaction began.
 
-    ``topics_may_leave``: at least one topic whose offsets are sent to the transaction is subscribed by a pattern alone.
+    ``matched``: for each topic whose offsets are sent to the transaction, whether a pattern alone has matched it.
     ``commit_was_refused``: the last commit failed, and took no effect for certain.
     """
 
@@ -66,7 +66,7 @@ class BoundedCalls:
         self._interrupted_error: errors.EosError | None = None
         self._transaction_failure: errors.AbortableError | None = None
         self._group_fenced = False
-        self.topics_may_leave = False
+        self.matched: Mapping[str, bool] = {}
         self._last_failure: ProducerFailure | None = None
         self.commit_was_refused = False
         self._losses_before_call = 0
@@ -105,7 +105,7 @@ class BoundedCalls:
 
     def begun(self) -> None:
         """Note that a transaction has begun."""
-        self.began_at, self.topics_may_leave = self.clock(), False
+        self.began_at, self.matched = self.clock(), {}
         self.blocking_error = None
 
     def mark_outcome_known(self) -> None:
@@ -307,7 +307,7 @@ class BoundedCalls:
             generated_id=library.id_is_generated,
             transaction_open=self.began_at is not None,
             group_fenced=self._group_fenced,
-            topics_may_leave=self.topics_may_leave,
+            topics_may_leave=error is not None and may_leave(self.matched, error.str()),
             init_abandoned=self.takes_id_back and library.abandoned_inits.may_explain_fence,
             again=error is not None and last is not None and (request, error.name()) == (last.request, last.code),
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_answer_second_copy(error),
