@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
 from eos_client.cli.transactions import Survey, abort_command, shown_age
 from eos_client.config.client_settings import group_protocol
 from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription
 from eos_client.core.hanging_transactions import Standing
-from eos_client.core.internal_logs import Usability, judge_internal_logs
+from eos_client.core.internal_logs import judge_internal_logs, whole_number
 from eos_client.core.model import TopicDescription
 
 
@@ -34,6 +35,9 @@ class Finding:
     subject: str
     text: str
     way_out: str = ""
+
+
+_ok, _warn, _fail = (partial(Finding, level) for level in Level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +91,9 @@ def check_brokers(facts: Facts) -> Iterator[Finding]:
     count = len(facts.cluster.brokers)
     addresses = ", ".join(facts.cluster.brokers.values())
     if count >= 3:  # noqa: PLR2004  the least number that keeps a majority when one is gone
-        yield Finding(Level.OK, "brokers", f"{count}: {addresses}")
+        yield _ok("brokers", f"{count}: {addresses}")
     else:
-        yield Finding(
-            Level.WARN,
+        yield _warn(
             "brokers",
             f"{count} ({addresses}): what was committed is lost with a broker's disk",
             "fine for development; use 3 brokers and replication factor 3 where records matter",
@@ -104,17 +107,17 @@ def check_version(facts: Facts) -> Iterator[Finding]:
     if newest is None:
         text = "older than 4.1, or its settings cannot be read"
         way_out = "brokers 4.1 and newer are tested; 4.3 and newer refuse the fewest commits"
-        yield Finding(Level.WARN, "broker version", text, way_out)
+        yield _warn("broker version", text, way_out)
     elif newest < _KIP_1251_VERSION:
         text = f"at least {newest}, below {_KIP_1251_VERSION}: {_REFUSALS}"
         way_out = f"brokers >= {_KIP_1251_VERSION} with group.protocol=consumer refuse no commit in a rebalance"
-        yield Finding(Level.WARN, "broker version", text, way_out)
+        yield _warn("broker version", text, way_out)
     elif protocol != "consumer":
         text = f"{protocol} on brokers >= {_KIP_1251_VERSION}: {_REFUSALS}"
         way_out = "set group.protocol=consumer (KIP-848) if refused commits cost you: pauses are longer then (tune.md)"
-        yield Finding(Level.WARN, "group.protocol", text, way_out)
+        yield _warn("group.protocol", text, way_out)
     else:
-        yield Finding(Level.OK, "broker version", f"at least {newest}, with group.protocol=consumer")
+        yield _ok("broker version", f"at least {newest}, with group.protocol=consumer")
 
 
 _REFUSALS = "a commit under way in a rebalance may be refused (aborted and repeated: nothing is lost or doubled)"
@@ -131,17 +134,14 @@ reports no version."""
 def check_internal_logs(facts: Facts) -> Iterator[Finding]:
     """Check the internal topics: without enough replicas ``init_transactions`` would only say "timed out"."""
     for verdict in judge_internal_logs(facts.broker, len(facts.cluster.brokers), facts.internal_topics):
-        level = _LEVELS.get(verdict.usability, Level.WARN)
-        yield Finding(level, verdict.log, verdict.text, verdict.way_out)
-
-
-_LEVELS = {Usability.USABLE: Level.OK, Usability.NOT_WRITABLE: Level.FAIL, Usability.UNFIT: Level.FAIL}
+        level = Level.WARN if verdict.way_out else Level.OK
+        yield Finding(Level.FAIL if verdict.is_usable is False else level, verdict.log, verdict.text, verdict.way_out)
 
 
 def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
     """Check transaction.timeout.ms against the brokers' limit, above which they refuse ``init_transactions``."""
-    limit_ms = _integer(facts.broker, "transaction.max.timeout.ms")
-    ours_ms = _integer(facts.config, "transaction.timeout.ms")
+    limit_ms = whole_number(facts.broker, "transaction.max.timeout.ms")
+    ours_ms = whole_number(facts.config, "transaction.timeout.ms")
     if limit_ms is None or ours_ms is None:
         return
     text = f"ours {ours_ms} ms, the brokers' limit {limit_ms} ms"
@@ -149,9 +149,9 @@ def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
         way_out = (
             f"set transaction.timeout.ms to at most {limit_ms}, or raise transaction.max.timeout.ms on the brokers"
         )
-        yield Finding(Level.FAIL, "transaction.timeout.ms", f"{text}: init_transactions is refused", way_out)
+        yield _fail("transaction.timeout.ms", f"{text}: init_transactions is refused", way_out)
     else:
-        yield Finding(Level.OK, "transaction.timeout.ms", text)
+        yield _ok("transaction.timeout.ms", text)
 
 
 def check_topics(facts: Facts) -> Iterator[Finding]:
@@ -161,44 +161,38 @@ def check_topics(facts: Facts) -> Iterator[Finding]:
         if topic.description is not None:
             yield from _topic(subject, topic.description, topic.settings, len(facts.cluster.brokers))
         elif topic.operations is None:
-            yield Finding(Level.FAIL, subject, "does not exist", "create it, or correct the name")
+            yield _fail(subject, "does not exist", "create it, or correct the name")
         elif not topic.needs:  # else check_permissions reports it
-            yield Finding(Level.FAIL, subject, "may not be seen by this user", "allow Describe on it to this user")
+            yield _fail(subject, "may not be seen by this user", "allow Describe on it to this user")
 
 
 def _topic(
     subject: str, described: TopicDescription, settings: Mapping[str, str], broker_count: int
 ) -> Iterator[Finding]:
-    min_isr = _integer(settings, "min.insync.replicas") or 1
+    min_isr = whole_number(settings, "min.insync.replicas") or 1
     factor = described.replicas_min
     shape = f"{described.partition_count} partitions, replication factor {factor}, min.insync.replicas {min_isr}"
     problems: list[Finding] = []
     if not settings:
         way_out = "allow DescribeConfigs on the topic to this user"
-        problems.append(
-            Finding(
-                Level.WARN, subject, f"{described.partition_count} partitions; its settings cannot be read", way_out
-            )
-        )
+        problems.append(_warn(subject, f"{described.partition_count} partitions; its settings cannot be read", way_out))
     if described.leaderless:
         partitions = ", ".join(map(str, described.leaderless))
-        problems.append(
-            Finding(Level.FAIL, subject, f"partitions without a leader: {partitions}", "bring back their brokers")
-        )
+        problems.append(_fail(subject, f"partitions without a leader: {partitions}", "bring back their brokers"))
     if min_isr > described.insync_replicas_min:
         text = f"{shape}, {described.insync_replicas_min} in sync: no acks=all write is accepted"
         way_out = f"lower min.insync.replicas to at most {factor}, or bring back the missing replicas"
-        problems.append(Finding(Level.FAIL, subject, text, way_out))
+        problems.append(_fail(subject, text, way_out))
     if settings.get("unclean.leader.election.enable") == "true":
         text = "unclean.leader.election.enable=true: a stale replica may become leader and drop committed records"
-        problems.append(Finding(Level.FAIL, subject, text, "set unclean.leader.election.enable=false on the topic"))
+        problems.append(_fail(subject, text, "set unclean.leader.election.enable=false on the topic"))
     if factor < min(broker_count, 3):
         way_out = f"recreate it with replication factor {min(broker_count, 3)}"
-        problems.append(Finding(Level.WARN, subject, f"{shape} on {broker_count} brokers: too few copies", way_out))
+        problems.append(_warn(subject, f"{shape} on {broker_count} brokers: too few copies", way_out))
     elif settings and factor > 1 and min_isr < 2:  # noqa: PLR2004  two copies of each acknowledged record
         text = f"{shape}: an acknowledged record may have one copy only"
-        problems.append(Finding(Level.WARN, subject, text, "set min.insync.replicas=2 on the topic"))
-    yield from problems or [Finding(Level.OK, subject, shape)]
+        problems.append(_warn(subject, text, "set min.insync.replicas=2 on the topic"))
+    yield from problems or [_ok(subject, shape)]
 
 
 def check_group(facts: Facts) -> Iterator[Finding]:
@@ -209,21 +203,21 @@ def check_group(facts: Facts) -> Iterator[Finding]:
     if facts.group is None and facts.group_operations == frozenset():
         return  # check_permissions reports it
     if facts.group is None:
-        yield Finding(Level.OK, subject, "new: it will be created when its first member joins")
+        yield _ok(subject, "new: it will be created when its first member joins")
         return
     text = f"{facts.group.state}, {facts.group.protocol} protocol, {facts.group.member_count} members"
     ours = group_protocol(facts.config)
     if facts.group.member_count and facts.group.protocol != ours:
         way_out = f"set group.protocol={facts.group.protocol}, or roll all its members over to {ours}"
-        yield Finding(Level.WARN, subject, f"{text}, but this configuration says group.protocol={ours}", way_out)
+        yield _warn(subject, f"{text}, but this configuration says group.protocol={ours}", way_out)
     else:
-        yield Finding(Level.OK, subject, text)
+        yield _ok(subject, text)
 
 
 def check_permissions(facts: Facts) -> Iterator[Finding]:
     """Check what a job needs: Read on inputs and group, Write on outputs and the transactional id."""
     if is_open_to_all(facts):
-        yield Finding(Level.OK, "permissions", "the brokers have no authorizer: everyone may do everything")
+        yield _ok("permissions", "the brokers have no authorizer: everyone may do everything")
         return
     for topic in facts.topics:
         if topic.description is not None or topic.operations is not None:
@@ -234,7 +228,7 @@ def check_permissions(facts: Facts) -> Iterator[Finding]:
         subject = f"permissions on transactional id {facts.transactional_id}"
         if facts.may_use_id is None:
             way_out = "a job finds out when it starts: it ends with the name of what it may not use"
-            yield Finding(Level.WARN, subject, f"not known: {facts.id_unknown}", way_out)
+            yield _warn(subject, f"not known: {facts.id_unknown}", way_out)
         else:
             yield from _permitted(subject, frozenset({"WRITE"}), frozenset({"WRITE"} if facts.may_use_id else ()))
 
@@ -249,27 +243,27 @@ def _permitted(subject: str, needs: frozenset[str], operations: frozenset[str] |
     if not needs:
         return
     if operations is None:
-        yield Finding(Level.WARN, subject, "the brokers do not say", f"see that this user has {names} on it")
+        yield _warn(subject, "the brokers do not say", f"see that this user has {names} on it")
     elif needs <= operations:
-        yield Finding(Level.OK, subject, names)
+        yield _ok(subject, names)
     else:
         lacking = " and ".join(sorted(name.title() for name in needs - operations))
-        yield Finding(Level.FAIL, subject, f"missing: {lacking}", f"allow {lacking} on it to this user")
+        yield _fail(subject, f"missing: {lacking}", f"allow {lacking} on it to this user")
 
 
 def check_expiry(facts: Facts) -> Iterator[Finding]:
     """Check that what brokers remember of a job outlives its longest pause."""
     pause = shown_age(round(facts.longest_pause_s))
     for key, unit_ms, what, consequence in _EXPIRIES:
-        if (limit := _integer(facts.broker, key)) is None:
+        if (limit := whole_number(facts.broker, key)) is None:
             continue
         limit_s = limit * unit_ms / 1000
         text = f"{what} after {shown_age(round(limit_s))} without {consequence}; the longest pause is {pause}"
         if facts.longest_pause_s < limit_s:
-            yield Finding(Level.OK, key, text)
+            yield _ok(key, text)
         else:
             way_out = f"raise {key} on the brokers above the longest pause, or give a shorter --longest-pause"
-            yield Finding(Level.WARN, key, text, f"{way_out} if that is too long")
+            yield _warn(key, text, f"{way_out} if that is too long")
 
 
 _EXPIRIES = (
@@ -293,10 +287,10 @@ def check_open_transactions(facts: Facts) -> Iterator[Finding]:
     if facts.survey is None:
         if facts.no_survey:
             way_out = "look with eos-client txn list, as a user who may read the topics"
-            yield Finding(Level.WARN, _HANGING, f"not looked for: {facts.no_survey}", way_out)
+            yield _warn(_HANGING, f"not looked for: {facts.no_survey}", way_out)
         return
     yield from (
-        Finding(Level.WARN, _HANGING, f"not looked for on {topic}: {reason}", "look as a user who may read it")
+        _warn(_HANGING, f"not looked for on {topic}: {reason}", "look as a user who may read it")
         for topic, reason in facts.survey.unread.items()
     )
     unlisted = [(each, standing) for each, standing in facts.survey.found if standing is not Standing.ONGOING]
@@ -305,25 +299,16 @@ def check_open_transactions(facts: Facts) -> Iterator[Finding]:
         subject = f"transaction at {each.topic}[{each.partition}]@{each.start_offset}"
         text = f"{standing.value}; its last record is {age} old, and read_committed readers wait before it"
         if standing is Standing.HANGING:
-            yield Finding(Level.FAIL, subject, text, abort_command(each.topic, each.partition, each.start_offset))
+            yield _fail(subject, text, abort_command(each.topic, each.partition, each.start_offset))
         else:
-            yield Finding(
-                Level.WARN, subject, text, "look again with eos-client txn list, as a user who may see all ids"
-            )
+            yield _warn(subject, text, "look again with eos-client txn list, as a user who may see all ids")
     if not unlisted:
         ages_s = [(facts.survey.now_ms - each.started_ms) // 1000 for each in facts.survey.known if each.started_ms]
         oldest = f", the oldest for {shown_age(max(ages_s))}" if ages_s else ""
-        yield Finding(Level.OK, _HANGING, f"none; {len(ages_s)} open{oldest}")
+        yield _ok(_HANGING, f"none; {len(ages_s)} open{oldest}")
 
 
 _HANGING = "hanging transactions"
-
-
-def _integer(settings: Mapping[str, str], key: str) -> int | None:
-    try:
-        return int(settings[key])
-    except (KeyError, ValueError):
-        return None
 
 
 CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (

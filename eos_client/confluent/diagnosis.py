@@ -16,18 +16,11 @@ from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
 from eos_client.confluent.last_errors import LastErrors
-from eos_client.core.internal_logs import (
-    OFFSETS_LOG,
-    TRANSACTION_LOG,
-    LogVerdict,
-    Usability,
-    judge_internal_logs,
-)
+from eos_client.core.internal_logs import OFFSETS_LOG, TRANSACTION_LOG, LogVerdict, judge_internal_logs
 from eos_client.core.model import TopicDescription
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
 _PROBE_S = 3.0
-_OBSTACLES = frozenset({Usability.UNFIT, Usability.NOT_WRITABLE, Usability.PERHAPS_MISSING})
 _NOTHING_WAS_COMMITTED = "this call has committed nothing."
 _THE_GROUP_DECIDES = (
     "the group's committed offsets decide: the next call of the same clients asks for them, and new clients of the "
@@ -53,7 +46,7 @@ def why_init_failed(
         clause = "; asked directly: " + str(error).removesuffix(f". {HOW_TO_REACH_BROKERS}")
     else:
         reason = "" if found is None else f"{found.log} {found.text}; {found.way_out}"
-        if found is not None and found.usability is Usability.UNFIT:
+        if found is not None and found.is_missing and found.is_usable is False:
             not_available = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, reason)
             message = f"init_transactions got no answer within {limit_s:g} s: {reason}"
             return make_kafka_error(ClusterUnfitError, not_available, message)
@@ -112,4 +105,4 @@ def _unusable_log(settings: Mapping[str, Any]) -> LogVerdict | None:
         with suppress(ClusterUnfitError):  # the brokers do not describe the logs to this client
             logs = admin.topics([TRANSACTION_LOG, OFFSETS_LOG])
     verdicts = judge_internal_logs(broker_config, len(brokers), logs)
-    return next((verdict for verdict in verdicts if verdict.usability in _OBSTACLES), None)
+    return next((verdict for verdict in verdicts if not verdict.is_usable), None)
