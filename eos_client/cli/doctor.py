@@ -18,7 +18,7 @@ from eos_client.config import EosConfig
 from eos_client.config.client_settings import for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
-from eos_client.core.internal_logs import OFFSETS_LOG, TRANSACTION_LOG
+from eos_client.core.internal_logs import INTERNAL_LOGS, OFFSETS_LOG
 from eos_client.errors import ClusterUnfitError, EosError
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -58,7 +58,7 @@ def diagnose(options: DoctorOptions) -> list[Finding]:
 def _gather(admin: ClusterAdmin, config: EosConfig, options: DoctorOptions) -> Facts:
     cluster = admin.cluster()
     try:
-        internal_topics = admin.topics([TRANSACTION_LOG, OFFSETS_LOG])
+        internal_topics = admin.topics(INTERNAL_LOGS)
     except ClusterUnfitError:
         internal_topics = {}
     broker = admin.broker_settings(min(cluster.brokers))

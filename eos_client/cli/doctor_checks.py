@@ -15,7 +15,7 @@ from eos_client.cli.transactions import Survey, abort_command, shown_age
 from eos_client.config.client_settings import group_protocol
 from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription
 from eos_client.core.hanging_transactions import Standing
-from eos_client.core.internal_logs import judge_internal_logs, whole_number
+from eos_client.core.internal_logs import INTERNAL_LOGS, judge_internal_log, whole_number
 from eos_client.core.model import TopicDescription
 
 
@@ -93,10 +93,9 @@ def check_brokers(facts: Facts) -> Iterator[Finding]:
     if count >= 3:  # noqa: PLR2004  the least number that keeps a majority when one is gone
         yield _ok("brokers", f"{count}: {addresses}")
     else:
+        text = f"{count} ({addresses}): what was committed is lost with a broker's disk"
         yield _warn(
-            "brokers",
-            f"{count} ({addresses}): what was committed is lost with a broker's disk",
-            "fine for development; use 3 brokers and replication factor 3 where records matter",
+            "brokers", text, "fine for development; use 3 brokers and replication factor 3 where records matter"
         )
 
 
@@ -133,25 +132,24 @@ reports no version."""
 
 def check_internal_logs(facts: Facts) -> Iterator[Finding]:
     """Check the internal topics: without enough replicas ``init_transactions`` would only say "timed out"."""
-    for verdict in judge_internal_logs(facts.broker, len(facts.cluster.brokers), facts.internal_topics):
+    for log in INTERNAL_LOGS:
+        verdict = judge_internal_log(log, facts.broker, len(facts.cluster.brokers), facts.internal_topics)
         level = Level.WARN if verdict.way_out else Level.OK
         yield Finding(Level.FAIL if verdict.is_usable is False else level, verdict.log, verdict.text, verdict.way_out)
 
 
 def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
     """Check transaction.timeout.ms against the brokers' limit, above which they refuse ``init_transactions``."""
-    limit_ms = whole_number(facts.broker, "transaction.max.timeout.ms")
-    ours_ms = whole_number(facts.config, "transaction.timeout.ms")
+    key = "transaction.timeout.ms"
+    limit_ms, ours_ms = whole_number(facts.broker, "transaction.max.timeout.ms"), whole_number(facts.config, key)
     if limit_ms is None or ours_ms is None:
         return
     text = f"ours {ours_ms} ms, the brokers' limit {limit_ms} ms"
     if ours_ms > limit_ms:
-        way_out = (
-            f"set transaction.timeout.ms to at most {limit_ms}, or raise transaction.max.timeout.ms on the brokers"
-        )
-        yield _fail("transaction.timeout.ms", f"{text}: init_transactions is refused", way_out)
+        way_out = f"set {key} to at most {limit_ms}, or raise transaction.max.timeout.ms on the brokers"
+        yield _fail(key, f"{text}: init_transactions is refused", way_out)
     else:
-        yield _ok("transaction.timeout.ms", text)
+        yield _ok(key, text)
 
 
 def check_topics(facts: Facts) -> Iterator[Finding]:
@@ -166,9 +164,7 @@ def check_topics(facts: Facts) -> Iterator[Finding]:
             yield _fail(subject, "may not be seen by this user", "allow Describe on it to this user")
 
 
-def _topic(
-    subject: str, described: TopicDescription, settings: Mapping[str, str], broker_count: int
-) -> Iterator[Finding]:
+def _topic(subject: str, described: TopicDescription, settings: Mapping[str, str], brokers: int) -> Iterator[Finding]:
     min_isr = whole_number(settings, "min.insync.replicas") or 1
     factor = described.replicas_min
     shape = f"{described.partition_count} partitions, replication factor {factor}, min.insync.replicas {min_isr}"
@@ -186,9 +182,9 @@ def _topic(
     if settings.get("unclean.leader.election.enable") == "true":
         text = "unclean.leader.election.enable=true: a stale replica may become leader and drop committed records"
         problems.append(_fail(subject, text, "set unclean.leader.election.enable=false on the topic"))
-    if factor < min(broker_count, 3):
-        way_out = f"recreate it with replication factor {min(broker_count, 3)}"
-        problems.append(_warn(subject, f"{shape} on {broker_count} brokers: too few copies", way_out))
+    if factor < min(brokers, 3):
+        way_out = f"recreate it with replication factor {min(brokers, 3)}"
+        problems.append(_warn(subject, f"{shape} on {brokers} brokers: too few copies", way_out))
     elif settings and factor > 1 and min_isr < 2:  # noqa: PLR2004  two copies of each acknowledged record
         text = f"{shape}: an acknowledged record may have one copy only"
         problems.append(_warn(subject, text, "set min.insync.replicas=2 on the topic"))
@@ -197,11 +193,9 @@ def _topic(
 
 def check_group(facts: Facts) -> Iterator[Finding]:
     """Check the group's protocol: a group of another protocol admits members only while it is empty or upgrading."""
-    if facts.group_id is None:
-        return
+    if facts.group_id is None or (facts.group is None and facts.group_operations == frozenset()):
+        return  # check_permissions reports a group that may not be seen
     subject = f"group {facts.group_id}"
-    if facts.group is None and facts.group_operations == frozenset():
-        return  # check_permissions reports it
     if facts.group is None:
         yield _ok(subject, "new: it will be created when its first member joins")
         return

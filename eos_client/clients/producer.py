@@ -87,7 +87,7 @@ class EosProducer:
             hook=self._hook,
             factory=factory,
             clock=clock,
-            may_ask=self._works_for_session,
+            may_ask=lambda: self._session is not None and self._session.is_open,
         )
         self._ownership = self.adapter.ownership
         self.adapter.library.start()
@@ -211,9 +211,6 @@ class EosProducer:
         """Abort. Raises RebuildProducerError when unconfirmed in time, TransactionStateError beside a block's."""
         self._recognised_or_refused("abort_transaction()")
         self.adapter.abort_transaction(timeout)
-
-    def _works_for_session(self) -> bool:
-        return self._session is not None and self._session.is_open
 
     # -- records -------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
 from eos_client.confluent.last_errors import LastErrors
-from eos_client.core.internal_logs import OFFSETS_LOG, TRANSACTION_LOG, LogVerdict, judge_internal_logs
+from eos_client.core.internal_logs import INTERNAL_LOGS, LogVerdict, judge_internal_log
 from eos_client.core.model import TopicDescription
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
@@ -103,6 +103,6 @@ def _unusable_log(settings: Mapping[str, Any]) -> LogVerdict | None:
         brokers = admin.cluster().brokers
         broker_config = admin.broker_settings(next(iter(brokers)))
         with suppress(ClusterUnfitError):  # the brokers do not describe the logs to this client
-            logs = admin.topics([TRANSACTION_LOG, OFFSETS_LOG])
-    verdicts = judge_internal_logs(broker_config, len(brokers), logs)
+            logs = admin.topics(INTERNAL_LOGS)
+    verdicts = [judge_internal_log(log, broker_config, len(brokers), logs) for log in INTERNAL_LOGS]
     return next((verdict for verdict in verdicts if not verdict.is_usable), None)

@@ -76,8 +76,7 @@ class LastErrors:
         return on_delivery
 
     def _note_undelivered(self, error: KafkaError, message: Any) -> None:
-        hint = _TOO_LARGE_HINT if error.name() == OUTPUT_TOO_LARGE else ""
-        reason = undelivered(error, message) + hint
+        reason = undelivered(error, message) + (_TOO_LARGE_HINT if error.name() == OUTPUT_TOO_LARGE else "")
         if not self._undelivered or error.name() != REFUSED_WITH_ANOTHER:
             self._undelivered, self.undelivered_code = reason, error.name()
         if error.name() in DELIVERY_REFUSED:

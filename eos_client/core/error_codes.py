@@ -47,13 +47,7 @@ SESSION_TIMEOUT_REFUSED = "INVALID_SESSION_TIMEOUT"
 """``session.timeout.ms`` is outside of the brokers' bounds."""
 
 GROUP_NOT_ADMITTED = frozenset(
-    {
-        GROUP_FULL,
-        GROUP_PROTOCOL_DIFFERS,
-        SESSION_TIMEOUT_REFUSED,
-        "INVALID_GROUP_ID",
-        "INVALID_REGULAR_EXPRESSION",
-    }
+    {GROUP_FULL, GROUP_PROTOCOL_DIFFERS, SESSION_TIMEOUT_REFUSED, "INVALID_GROUP_ID", "INVALID_REGULAR_EXPRESSION"}
 )
 """The group refuses the consumer as it is configured: joining again changes nothing."""
 
@@ -83,13 +77,7 @@ UNREACHABLE = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
 ALL_BROKERS_DOWN = "_ALL_BROKERS_DOWN"
 """Follows the errors of the single connections, which say why."""
 
-COORDINATOR_MOVING = frozenset(
-    {
-        "NOT_COORDINATOR",
-        "COORDINATOR_NOT_AVAILABLE",
-        "COORDINATOR_LOAD_IN_PROGRESS",
-    }
-)
+COORDINATOR_MOVING = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
 """A coordinator is being elected or moved: the same request is answered a moment later."""
 
 END_UNKNOWN = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OFFSET_NOT_AVAILABLE", "_NOENT"})

@@ -20,14 +20,14 @@ _SETTINGS = {
     TRANSACTION_LOG: ("transaction.state.log.replication.factor", "transaction.state.log.min.isr"),
     OFFSETS_LOG: ("offsets.topic.replication.factor", "min.insync.replicas"),
 }
+INTERNAL_LOGS = tuple(_SETTINGS)
 
 
 @dataclass(frozen=True, slots=True)
 class LogVerdict:
     """Whether ``log`` can be used; ``way_out`` (the remedy) is empty where nothing needs to be done.
 
-    ``is_usable``: None where that depends on whether it exists, which this user may not see. ``is_missing``: whether it
-    certainly does not exist yet.
+    ``is_usable``: None where that depends on whether it exists, which is not known. ``is_missing``: it does not exist.
     """
 
     log: str
@@ -37,19 +37,13 @@ class LogVerdict:
     way_out: str = ""
 
 
-def judge_internal_logs(
-    settings: Mapping[str, str], broker_count: int, logs: Mapping[str, TopicDescription | None]
-) -> list[LogVerdict]:
-    """Judge both logs by the brokers' ``settings``, of which this user may be shown none.
+def judge_internal_log(
+    log: str, settings: Mapping[str, str], brokers: int, logs: Mapping[str, TopicDescription | None]
+) -> LogVerdict:
+    """Judge one of `INTERNAL_LOGS` by the brokers' number and ``settings``, of which this user may be shown none.
 
     ``logs`` maps a log to None where it does not exist, and lacks those that this user may not describe.
     """
-    return [_judge(log, settings, broker_count, logs) for log in _SETTINGS]
-
-
-def _judge(
-    log: str, settings: Mapping[str, str], brokers: int, logs: Mapping[str, TopicDescription | None]
-) -> LogVerdict:
     factor_key, min_isr_key = _SETTINGS[log]
     factor, min_isr, existing = whole_number(settings, factor_key), whole_number(settings, min_isr_key), logs.get(log)
     copies, where = min(brokers, factor or brokers), f"{brokers} brokers"
@@ -64,9 +58,8 @@ def _judge(
         return verdict(False, text, f"set {factor_key}={brokers} on the brokers, or add brokers")
     if min_isr is not None and min_isr > copies:
         text = f"has {has} in sync, but {min_isr_key}={min_isr}: it takes no writes, so transactions end in time-outs"
-        return verdict(
-            False, text, f"lower the min in-sync replicas to at most {copies}, or bring back the missing brokers"
-        )
+        way_out = f"lower the min in-sync replicas to at most {copies}, or bring back the missing brokers"
+        return verdict(False, text, way_out)
     if too_few:
         text = f"could not be created now: {too_few}, and whether it exists is not known"
         return verdict(None, text, "allow Describe on it to this user")
@@ -81,5 +74,4 @@ def _judge(
 
 def whole_number(settings: Mapping[str, str], key: str) -> int | None:
     """Return a setting that is a number; None where it is not shown."""
-    value = settings.get(key, "")
-    return int(value) if value.isdecimal() else None
+    return int(value) if (value := settings.get(key, "")).isdecimal() else None

@@ -106,13 +106,6 @@ class ProducerFailure:
         return self.is_fenced and not (self.generated_id or self.timed_out or self.init_abandoned)
 
     @property
-    def lacks_topic_that_may_leave(self) -> bool:
-        """Whether offsets are refused for a topic, or a partition of it, that only a pattern has matched."""
-        return (
-            self.topics_may_leave and self.request is TransactionalRequest.SEND_OFFSETS and self.code == TOPIC_UNKNOWN
-        )
-
-    @property
     def refused_by_state(self) -> bool:
         """Whether librdkafka does not take the call in the state that the producer is in."""
         return self.code == WRONG_STATE
@@ -130,9 +123,9 @@ class ProducerFailure:
     @property
     def is_definite(self) -> bool:
         """Whether a failed commit took no effect for certain: librdkafka did not send it, or it was refused once."""
-        is_answer = self.abortable and self.code not in OUTCOME_AMBIGUOUS
         is_of_one_copy = not self.may_have_been_sent_twice or self.code == NEVER_SENT
-        return self.request is not TransactionalRequest.COMMIT or (is_answer and is_of_one_copy)
+        is_refused = self.abortable and self.code not in OUTCOME_AMBIGUOUS and is_of_one_copy
+        return is_refused or self.request is not TransactionalRequest.COMMIT
 
     @property
     def timed_out(self) -> bool:
@@ -157,7 +150,12 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "that it has to cover, or have the brokers' raised",
     ),
     RecoveryRule(
-        lambda f: f.lacks_topic_that_may_leave and not f.fatal,
+        lambda f: (
+            f.request is TransactionalRequest.SEND_OFFSETS
+            and f.code == TOPIC_UNKNOWN
+            and f.topics_may_leave
+            and not f.fatal
+        ),
         RecoveryAction.ABORT_AND_CONTINUE,
         "a topic that a pattern has matched was deleted: its partitions leave with the next rebalance",
     ),
@@ -262,10 +260,9 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
 
 
 def may_leave(matched: Mapping[str, bool], refusal: str) -> bool:
-    """Whether ``refusal`` of offsets is for topics that only a pattern has matched, and that may be deleted.
+    """Whether ``refusal`` of offsets is for topics that only a pattern has ``matched``, and that may be deleted.
 
-    ``matched`` says for each topic of the offsets whether it is such a topic. librdkafka's text lists the partitions
-    that were refused; where it lists none, any of the topics may be meant.
+    librdkafka's text lists the partitions that were refused; where it lists none, any of the topics may be meant.
     """
     refused = [matched[topic] for topic in matched if re.search(rf"(?<![\w.-]){re.escape(topic)}[(\[]", refusal)]
     return all(refused) if refused else any(matched.values())

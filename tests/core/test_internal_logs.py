@@ -2,7 +2,7 @@
 
 import pytest
 
-from eos_client.core.internal_logs import OFFSETS_LOG, TRANSACTION_LOG, judge_internal_logs
+from eos_client.core.internal_logs import INTERNAL_LOGS, judge_internal_log
 from eos_client.core.model import TopicDescription
 
 HIDDEN: dict[str, str] = {}
@@ -18,7 +18,7 @@ def settings(factor: int, min_isr: int) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("log", [TRANSACTION_LOG, OFFSETS_LOG])
+@pytest.mark.parametrize("log", INTERNAL_LOGS)
 @pytest.mark.parametrize(
     ("shown", "broker_count", "found", "is_usable", "said"),
     [
@@ -45,7 +45,7 @@ def test_a_log_is_judged_by_its_replicas_and_by_the_brokers_where_it_has_to_be_c
 ):
     described = TopicDescription(log, 50, found[0], found[1], ()) if isinstance(found, tuple) else None
     logs = {} if found == DENIED else {log: described}
-    verdict = next(each for each in judge_internal_logs(shown, broker_count, logs) if each.log == log)
+    verdict = judge_internal_log(log, shown, broker_count, logs)
     assert (verdict.is_usable, verdict.is_missing) == (is_usable, found == MISSING)
     assert said in verdict.text
     assert bool(verdict.way_out) == bool(said)

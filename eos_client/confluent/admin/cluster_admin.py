@@ -227,16 +227,13 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
 
         def ends() -> dict[int, int]:
             futures = self._client.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout_s)
-            found = {
-                at.partition: self._answer(future, intent, tolerated=END_UNKNOWN) for at, future in futures.items()
-            }
+            found = {p.partition: self._answer(future, intent, tolerated=END_UNKNOWN) for p, future in futures.items()}
             return {partition: OFFSET_INVALID if end is None else end.offset for partition, end in found.items()}
 
         offsets = self._asked_again(ends, is_unanswered=_unknown)
         if unknown := _unknown(offsets):
-            raise self._unavailable(
-                f"no leader answered where partitions {unknown} of {topic} end", "a broker is silent or down"
-            )
+            what = f"no leader answered where partitions {unknown} of {topic} end"
+            raise self._unavailable(what, "a broker is silent or down")
         return offsets
 
     def group(self, group_id: str) -> GroupDescription | None:
@@ -256,8 +253,9 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
 
     def _asked_again(self, ask: Callable[[], _T], *, is_unanswered: Callable[[_T], object] = lambda _: False) -> _T:
         """Ask until there is an answer or the time limit is over; then the last answer or error counts."""
+        is_moving = retry_if_exception(lambda error: _code_behind(error) in COORDINATOR_MOVING)
         retrying = Retrying(
-            retry=retry_if_exception(_is_moving) | retry_if_result(lambda answer: bool(is_unanswered(answer))),
+            retry=is_moving | retry_if_result(lambda answer: bool(is_unanswered(answer))),
             stop=stop_after_delay(self._timeout_s),
             wait=wait_fixed(_RETRY_INTERVAL_S),
             retry_error_callback=lambda state: cast("Future[_T]", state.outcome).result(),
@@ -288,10 +286,6 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         return ClusterUnavailableError(f"{what}. {HOW_TO_REACH_BROKERS}")
 
 
-def _is_moving(error: BaseException) -> bool:
-    return isinstance(error, ClusterUnfitError) and _code_behind(error) in COORDINATOR_MOVING
-
-
 def _unknown(ends: Mapping[int, int]) -> list[int]:
     """Return the partitions whose end is not known.
 
@@ -300,6 +294,6 @@ def _unknown(ends: Mapping[int, int]) -> list[int]:
     return sorted(partition for partition, end in ends.items() if end < 0)
 
 
-def _code_behind(error: ClusterUnfitError) -> str | None:
-    cause = error.__cause__
+def _code_behind(error: BaseException) -> str | None:
+    cause = error.__cause__ if isinstance(error, ClusterUnfitError) else None
     return kafka_error(cause).name() if isinstance(cause, KafkaException) else None

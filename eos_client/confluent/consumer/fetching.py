@@ -137,7 +137,9 @@ class Fetching:
             self._parts.records.drop_of_topic(topic)
             if self._membership.is_by_pattern(topic):
                 existing = self._library.existing(topic, partitions) if partitions else partitions
-                self._parts.no_longer_exist(partitions - existing)
+                gone = partitions - existing  # until the rebalance that follows takes them
+                self._parts.departed(gone)
+                self._parts.handed.work.forget(gone)
                 self._parts.restart_recreated(existing)
             else:
                 self._parts.handed.work.forget(partitions)

@@ -103,14 +103,6 @@ class PartitionParts:
         self.chosen.departed(partitions)
         self.rewinding.forget(partitions)
 
-    def no_longer_exist(self, partitions: Partitions) -> None:
-        """Forget ``partitions`` and the work in them: their topic was created again with fewer partitions.
-
-        The rebalance that follows takes them back.
-        """
-        self.departed(partitions)
-        self.handed.work.forget(partitions)
-
     def continue_at(self, partitions: Sequence[TopicPartition]) -> None:
         """Record the offsets at which the application lets ``partitions`` continue."""
         self.reads.forget(keys_of(partitions))

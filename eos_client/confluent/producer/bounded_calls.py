@@ -50,12 +50,7 @@ class BoundedCalls:
     """
 
     def __init__(
-        self,
-        library: LibraryProducer,
-        clock: Clock,
-        *,
-        takes_id_back: bool,
-        words: OutputWords = OUTPUT,
+        self, library: LibraryProducer, clock: Clock, *, takes_id_back: bool, words: OutputWords = OUTPUT
     ) -> None:
         self.library = library
         self.clock = clock

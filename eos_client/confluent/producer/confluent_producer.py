@@ -18,12 +18,7 @@ from eos_client.confluent.failures.producer_failures import OUTPUT, OutputWords,
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
-from eos_client.confluent.producer.output_arguments import (
-    guard_call,
-    guard_messages,
-    named_arguments,
-    place_of,
-)
+from eos_client.confluent.producer.output_arguments import guard_call, guard_messages, named_arguments, place_of
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
