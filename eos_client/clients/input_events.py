@@ -11,7 +11,7 @@ from eos_client.confluent.diagnosis import unreachable
 from eos_client.confluent.failures.client_failures import lacks_credentials
 from eos_client.confluent.failures.consumer_failures import event_code, input_error
 from eos_client.confluent.failures.kafka_errors import is_fatal
-from eos_client.confluent.preflight import has_an_answer, require_topics
+from eos_client.confluent.preflight import is_reachable, require_topics
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
 from eos_client.core.model import Partitions, is_pattern
 from eos_client.errors import ClusterUnavailableError
@@ -74,7 +74,7 @@ class RefusedCredentials:
         if not lacks_credentials(reported.last) or self._clock() < self._ask_at:
             return
         self._since = self._clock() if self._since is None else self._since
-        if has_an_answer(self._consumer, _ANSWER_LIMIT_S):
+        if is_reachable(self._consumer, _ANSWER_LIMIT_S):
             reported.last = self._since = None
         elif self._clock() - self._since >= self._limit_s:
             raise unreachable(self._consumer.settings, self._limit_s, reported)

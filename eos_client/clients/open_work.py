@@ -125,7 +125,7 @@ class OpenWork:
     # -- where partitions start --------------------------------------------------------------------------------------
 
     def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
-        """Commit where partitions start, if the gate lets it pass; returns whether later owners will find it.
+        """Commit start offsets, if the gate lets it pass; returns whether they were committed.
 
         A plain commit that is sent twice could be served after the transactions that follow, and undo them. A consumer
         that assigns by hand has no group, and commits nothing.
@@ -140,7 +140,7 @@ class OpenWork:
             return False
         if (session := self.committing_session) is not None:
             return session.commit_starts(positions, snapshot)
-        self._consumer.plain.sends(starts)
+        self._consumer.plain.record_sending(starts)
         return self._consumer.library.commit_starts(starts)
 
     # -- RevocationWork: the open transaction, and plain offsets that are pending beside it ---------------------------

@@ -76,14 +76,14 @@ class PlainCommits:
 
     def send(self, offsets: Offsets, *, asynchronous: bool) -> list[Any] | None:
         """Commit ``offsets`` without asking the gate."""
-        self._offsets.sends(offsets)
+        self._offsets.record_sending(offsets)
         if asynchronous:
             self._offsets.pending.update(offsets)  # until on_commit has confirmed them
         library, places = self._consumer.library, list(offsets.values())
         with consumer_errors("commit()", library.group_id, (place.topic for place in places)):
             sent: list[Any] | None = library.raw.commit(offsets=places, asynchronous=asynchronous)
         if asynchronous:
-            self._offsets.sent(offsets)
+            self._offsets.record_in_flight(offsets)
         self._offsets.drop_stored({partition: place.offset for partition, place in offsets.items()})
         if sent is not None:
             self._offsets.superseded(offsets)

@@ -87,7 +87,7 @@ class EosProducer:
             hook=self._hook,
             factory=factory,
             clock=clock,
-            may_ask=lambda: self._session is not None and self._session.is_open,
+            may_look_up_partitions=lambda: self._session is not None and self._session.is_open,
         )
         self._ownership = self.adapter.ownership
         self.adapter.library.start()

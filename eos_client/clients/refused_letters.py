@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import Any
 
 from eos_client.clients.dead_letters import RecordKey, forget_departed
-from eos_client.confluent.last_errors import undelivered
+from eos_client.confluent.last_errors import describe_failed_delivery
 from eos_client.core.error_codes import DELIVERY_REFUSED
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.ports import DeliveryCallback
@@ -39,7 +39,7 @@ class RefusedLetters:
 
         def on_delivery(error: Any, message: Any) -> None:
             if error is not None and error.name() in DELIVERY_REFUSED:
-                self.reported[record] = undelivered(error, message)
+                self.reported[record] = describe_failed_delivery(error, message)
 
         return on_delivery
 

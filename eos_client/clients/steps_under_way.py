@@ -43,10 +43,10 @@ class StepsUnderWay:
         self._call_under_way = name
         getattr(self._facade, name)(*arguments)
 
-    def is_making(self, call: str, *, above: int) -> bool:
-        """Whether it is the session that makes the producer's ``call``; ``above``: as in `comes_from`."""
+    def is_making(self, call: str, *, skip_frames: int) -> bool:
+        """Whether it is the session that makes the producer's ``call``; ``skip_frames``: as in `comes_from`."""
         is_named = call.startswith(self._call_under_way)
-        return is_named and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, above=above + 1)
+        return is_named and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, skip_frames=skip_frames + 1)
 
     @property
     def is_working(self) -> bool:
@@ -63,7 +63,7 @@ class StepsUnderWay:
 
         Delivery callbacks of an abort run in the thread of the handle, where no step is seen on the stack.
         """
-        is_from_abort = self._producer.ownership.is_anothers and is_in_a_callback()
+        is_from_abort = self._producer.ownership.is_owned_by_other and is_in_a_callback()
         if is_from_abort or self.is_any:
             raise misplaced_call(
                 f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "

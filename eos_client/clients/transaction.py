@@ -164,7 +164,7 @@ class TransactionSession:
 
         Raises TransactionStateError for a call of the application while our work is open.
         """
-        if self.under_way.is_making(call, above=2):
+        if self.under_way.is_making(call, skip_frames=2):
             return True
         self.under_way.refuse_within_a_step(call)
         self.resolve_left_block()
@@ -234,7 +234,7 @@ class TransactionSession:
             return self.under_way.step_of_work(lambda: self._steps.perform(TransactionEvent.END))
 
     def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> bool:
-        """Commit where partitions start, in a transaction of its own; returns whether later owners will find it.
+        """Commit start offsets, in a transaction of its own; returns whether they were committed.
 
         Not possible while another transaction is open. If the commit fails, consumed records are treated as after an
         abort, and the group's offsets are read again to see whether it took effect. Raises errors that a retry cannot
@@ -243,7 +243,7 @@ class TransactionSession:
         if self.is_open or self.is_in_doubt or self.under_way.is_working or self._given_up:
             return False
         try:
-            with self._producer.library.callback_errors.deferred(beyond=True):
+            with self._producer.library.callback_errors.deferred(keep_deferred=True):
                 self.under_way.step_of_work(lambda: self._steps.commit_starts(starts, snapshot))
         except _TO_BE_REPEATED:
             return False
@@ -279,7 +279,7 @@ class TransactionSession:
 
     @property
     def _may_resolve(self) -> bool:
-        return not (self.under_way.is_any or self._producer.ownership.is_anothers)
+        return not (self.under_way.is_any or self._producer.ownership.is_owned_by_other)
 
     def finish_leaving(self) -> None:
         """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
@@ -465,7 +465,7 @@ class TransactionSession:
 
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
-            with self._producer.library.callback_errors.deferred(beyond=True):
+            with self._producer.library.callback_errors.deferred(keep_deferred=True):
                 return self.under_way.step_of_work(act)
         except errors.EosError as error:
             self.kept.keep(error)

@@ -29,12 +29,12 @@ class TrackedCalls:
         """Add one more."""
         self._ids.add(id(function.__code__))
 
-    def is_any_running(self, owner: object = None, *, above: int = 0) -> bool:
+    def is_any_running(self, owner: object = None, *, skip_frames: int = 0) -> bool:
         """Whether the calling thread is inside one of the functions, with ``owner`` as the first argument if given.
 
-        ``above``: how many of the calls that end in this one are left out, not counting this one.
+        ``skip_frames``: how many of the innermost frames to skip, besides this one.
         """
-        frame: FrameType | None = sys._getframe(1 + above)  # noqa: SLF001  # inspect.currentframe may be None
+        frame: FrameType | None = sys._getframe(1 + skip_frames)  # noqa: SLF001  # inspect.currentframe may be None
         while frame is not None:  # not by `_upwards`: each poll of a consumer comes here
             if id(frame.f_code) in self._ids and (owner is None or self._is_one(_first_argument(frame), owner)):
                 return True
@@ -66,15 +66,17 @@ def _first_argument(frame: FrameType) -> Any:
     return frame.f_locals[frame.f_code.co_varnames[0]]
 
 
-def comes_from(calls: TrackedCalls, owner: object, beyond: TrackedCalls, outer: object, *, above: int) -> bool:
-    """Whether the way up meets one of ``calls`` of ``owner`` before any of ``beyond`` of ``outer``.
+def comes_from(
+    calls: TrackedCalls, owner: object, barrier: TrackedCalls, barrier_owner: object, *, skip_frames: int
+) -> bool:
+    """Whether the nearest caller in ``calls`` (of ``owner``) or ``barrier`` (of ``barrier_owner``) is in ``calls``.
 
-    ``above``: as in `TrackedCalls.is_any_running`, but not counting the caller either.
+    ``skip_frames``: as in `TrackedCalls.is_any_running`, but not counting the caller either.
     """
-    for frame in _upwards(sys._getframe(2 + above)):  # noqa: SLF001  # as above
+    for frame in _upwards(sys._getframe(2 + skip_frames)):  # noqa: SLF001  # as above
         if calls.has(frame, owner):
             return True
-        if beyond.has(frame, outer):
+        if barrier.has(frame, barrier_owner):
             return False
     return False
 
@@ -85,7 +87,7 @@ def in_library(client: object, call: Callable[[], T]) -> T:
     Raises TransactionStateError inside another one: where confluent_kafka (2.16) is about to serve a callback after a
     call that one of its callbacks has made, it ends the process (``CallState_get: Assertion``).
     """
-    if _IN_LIBRARY.is_any_running(client, above=1):
+    if _IN_LIBRARY.is_any_running(client, skip_frames=1):
         raise misplaced_call(
             "a call that serves the client's callbacks inside another one, by a callback or a signal handler: "
             "confluent_kafka would end the process. Let the callback or handler return, and make that call then"

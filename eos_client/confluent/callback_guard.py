@@ -126,7 +126,7 @@ class CallbackGuard:
         return call
 
     def running(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        """Run ``callback``; what is called from there is inside a callback of this client."""
+        """Run ``callback`` in a frame that `is_running` recognises."""
         callback(*arguments)
 
     def is_running(self) -> bool:
@@ -164,28 +164,28 @@ class CallbackGuard:
 class DeferredErrors:
     """``raise_kept`` raises what is kept unless a block defers it, until its step is done and the outcome recorded.
 
-    ``kept`` is what raises. The block is a plain class and no generator: an exception that strikes while it is entered
-    could leave a generator suspended, and its clean-up would come at any later time.
+    ``raise_now`` raises the kept error. The block is a plain class and no generator: an exception that strikes while it
+    is entered could leave a generator suspended, and its clean-up would come at any later time.
     """
 
-    def __init__(self, kept: Callable[[], None]) -> None:
-        self._kept = kept
+    def __init__(self, raise_now: Callable[[], None]) -> None:
+        self._raise_now = raise_now
         self.are_deferred = False
 
     def raise_kept(self) -> None:
         """Raise what is kept, unless inside a block."""
         if not self.are_deferred:
-            self._kept()
+            self._raise_now()
 
-    def deferred(self, *, beyond: bool = False) -> AbstractContextManager[None]:
-        """Return a block after which what is kept is raised; with ``beyond`` or inside another block, later."""
-        return _Deferring(self, beyond=beyond)
+    def deferred(self, *, keep_deferred: bool = False) -> AbstractContextManager[None]:
+        """Return a block that raises the kept error at its end; with ``keep_deferred`` or in another block, later."""
+        return _Deferring(self, keep_deferred=keep_deferred)
 
 
 class _Deferring(AbstractContextManager[None]):
-    def __init__(self, errors: DeferredErrors, *, beyond: bool) -> None:
+    def __init__(self, errors: DeferredErrors, *, keep_deferred: bool) -> None:
         self._errors = errors
-        self._beyond = beyond
+        self._keep_deferred = keep_deferred
         self._outside = errors.are_deferred
 
     def __enter__(self) -> None:
@@ -193,7 +193,7 @@ class _Deferring(AbstractContextManager[None]):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._errors.are_deferred = self._outside
-        if kind is None and not self._beyond:
+        if kind is None and not self._keep_deferred:
             self._errors.raise_kept()
 
 

@@ -72,13 +72,13 @@ class ClientLog:
         return self.losses > losses_before or not self.understood
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: nothing of it is taken for written."""
+        """Forget what the log said about the last transaction."""
         self.implicit_ack = self.failed = self.partition_refusal = ""
 
     def log(self, level: int, text: str, *arguments: Any) -> None:
         """Take note of a line; called while the handle is polled."""
         facility, line = str(arguments[0]), str(arguments[-1])
-        lost = self._tells_of_loss(facility, line)
+        lost = self._reports_loss(facility, line)
         self.losses += lost
         if facility == _IMPLIED:
             self.implicit_ack = self.implicit_ack or line
@@ -93,7 +93,7 @@ class ClientLog:
         else:
             LOGGER.log(level, "%s %s: %s", facility, arguments[1], line)
 
-    def _tells_of_loss(self, facility: str, line: str) -> bool:
+    def _reports_loss(self, facility: str, line: str) -> bool:
         if facility == "STATE":
             changed = _CHANGED.search(line)
             return changed is None or self._lost_by(changed["broker"], changed["before"], changed["after"])

@@ -129,24 +129,24 @@ class HandleThread:
             finally:
                 del error  # or the traceback and this frame would keep each other, and the handle, alive
 
-    def abandon(self, last: Callable[[], Any], serve: Callable[[], Any] = _nothing) -> None:
-        """Let the thread run ``last`` once it is free and then end; never waits.
+    def abandon(self, final_call: Callable[[], Any], serve: Callable[[], Any] = _nothing) -> None:
+        """Let the thread run ``final_call`` once it is free and then end; never waits.
 
         Until then another thread calls ``serve`` now and then: a call may never return, and the events that the
         client library queues for a handle that is not polled fill the memory.
-        In simulated time ``last`` runs at once if the thread is free, so that a run stays deterministic.
+        In simulated time ``final_call`` runs at once if the thread is free, so that a run stays deterministic.
         """
         is_free = self._last is None or self._last.done.is_reached
         if self.is_real and not is_free:
-            left_behind = _LeftBehind(serve, last)
+            left_behind = _LeftBehind(serve, final_call)
             self._calls.put(_Call(left_behind.end, 0.0))
             name = f"{self._thread.name}, left behind"
             _start(threading.Thread(target=left_behind.keep_serving, name=name, daemon=True))
         elif self.is_real or not is_free:
-            self._calls.put(_Call(last, 0.0))
+            self._calls.put(_Call(final_call, 0.0))
         else:
             with suppress(Exception):  # an error in the thread would not be reported, either
-                last()
+                final_call()
         self.end()
 
     def end(self) -> None:
@@ -157,16 +157,16 @@ class HandleThread:
 class _LeftBehind:
     """A handle inside a call that may never return: it is served until that returns and the handle is ended."""
 
-    def __init__(self, serve: Callable[[], Any], last: Callable[[], Any]) -> None:
+    def __init__(self, serve: Callable[[], Any], final_call: Callable[[], Any]) -> None:
         self._serve = serve
-        self._last = last
+        self._final_call = final_call
         self._being_served = threading.Lock()
         self._is_over = threading.Event()
 
     def end(self) -> None:
         with self._being_served:
             self._is_over.set()
-        self._last()
+        self._final_call()
 
     def keep_serving(self) -> None:
         while not self._is_over.wait(_SERVED_EVERY_S):

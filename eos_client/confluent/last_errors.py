@@ -21,8 +21,8 @@ _TOO_LARGE_HINT = (
 )
 
 
-def undelivered(error: KafkaError, message: Any) -> str:
-    """Return to where and why ``message`` was not delivered."""
+def describe_failed_delivery(error: KafkaError, message: Any) -> str:
+    """Describe a failed delivery: destination and error."""
     return f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}"
 
 
@@ -76,7 +76,8 @@ class LastErrors:
         return on_delivery
 
     def _note_undelivered(self, error: KafkaError, message: Any) -> None:
-        reason = undelivered(error, message) + (_TOO_LARGE_HINT if error.name() == OUTPUT_TOO_LARGE else "")
+        hint = _TOO_LARGE_HINT if error.name() == OUTPUT_TOO_LARGE else ""
+        reason = describe_failed_delivery(error, message) + hint
         if not self._undelivered or error.name() != REFUSED_WITH_ANOTHER:
             self._undelivered, self.undelivered_code = reason, error.name()
         if error.name() in DELIVERY_REFUSED:

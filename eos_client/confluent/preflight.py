@@ -31,10 +31,10 @@ def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: 
     Raises ClusterUnavailableError when no broker answers within ``limit_s`` seconds, ClusterUnfitError for a missing
     topic.
     """
-    named = [t for t in topics if not is_pattern(t)]
+    names = [t for t in topics if not is_pattern(t)]
     ask = partial(consumer.list_topics, timeout=limit_s)
     try:
-        _require(ask, named, "input", min(limit_s, _SPREAD_WAIT_S), clock)
+        _require(ask, names, "input", min(limit_s, _SPREAD_WAIT_S), clock)
     except KafkaException as error:
         consumer.serve_errors()
         raise unreachable(consumer.settings, limit_s, consumer.library.last_errors) from error
@@ -55,7 +55,7 @@ def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], li
             raise unreachable(producer.library.settings, limit_s, producer.library.last_errors) from error
 
 
-def has_an_answer(consumer: ConfluentConsumer, limit_s: float) -> bool:
+def is_reachable(consumer: ConfluentConsumer, limit_s: float) -> bool:
     """Whether a broker answers within ``limit_s`` seconds."""
     try:
         consumer.list_topics(timeout=limit_s)

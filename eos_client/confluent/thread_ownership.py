@@ -40,19 +40,19 @@ class ThreadOwnership:
         _LIVING.add(self)
 
     @property
-    def is_mine(self) -> bool:
+    def is_owned_by_caller(self) -> bool:
         """Whether the calling thread may call. By the thread itself: idents are used again."""
         return self._shared or self._owner is threading.current_thread()
 
     @property
-    def is_anothers(self) -> bool:
+    def is_owned_by_other(self) -> bool:
         """Whether another thread owns the client: the calling one may not even repair what a call has left."""
         return self._other_owner is not None
 
     @property
     def may_end(self) -> bool:
         """Whether the calling thread can end the client: no other one may be inside it, and no parent has it."""
-        return not (self.is_anothers or self.is_forked_copy)
+        return not (self.is_owned_by_other or self.is_forked_copy)
 
     @property
     def _other_owner(self) -> threading.Thread | None:
@@ -153,7 +153,7 @@ class _Admission:
 class NeverBuilt:
     """Stands for the ownership of a client whose subclass did not call ``super().__init__()``, and for its parts."""
 
-    is_mine = False
+    is_owned_by_caller = False
     _OF_EVERY_CLIENT = frozenset({"list_topics", "cluster_id", "set_sasl_credentials"})
 
     def __init__(self, message: str) -> None:
@@ -202,9 +202,9 @@ def owned(
         @functools.wraps(method)
         def checked(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
             ownership = self._ownership
-            if exclusive and OWNED_CALLS.is_any_running(self, above=1):
+            if exclusive and OWNED_CALLS.is_any_running(self, skip_frames=1):
                 _refuse_inside(name, allow_in_callbacks=allow_in_callbacks)
-            if ownership.is_mine:
+            if ownership.is_owned_by_caller:
                 return method(self, *args, **kwargs)
             with ownership.admit(name, claims=claims):
                 return method(self, *args, **kwargs)
@@ -225,7 +225,7 @@ def counts_as_call(method: F) -> F:
 
 def refuse_nested(client: _Owned, name: str) -> None:
     """Raise TransactionStateError if the caller, which `counts_as_call`, is inside another call of ``client``."""
-    if OWNED_CALLS.is_any_running(client, above=2):
+    if OWNED_CALLS.is_any_running(client, skip_frames=2):
         _refuse_inside(name)
 
 

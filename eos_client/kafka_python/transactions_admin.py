@@ -63,7 +63,7 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
     def known(self) -> list[KnownTransaction]:
         """Return every transactional id that this user may see, with its transaction where it has an open one."""
 
-        def known() -> list[KnownTransaction]:
+        def list_and_describe() -> list[KnownTransaction]:
             found = [
                 KnownTransaction(each.transactional_id, coordinator_id, each.producer_id, each.state.value)
                 for coordinator_id, listed in self._client.list_transactions().items()
@@ -72,13 +72,13 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
             described = self._described([each.transactional_id for each in found if each.is_open])
             return [described.get(each.transactional_id, each) for each in found]
 
-        return self._asked_again("list transactions", known)
+        return self._with_retries("list transactions", list_and_describe)
 
     def describe(self, transactional_id: str) -> KnownTransaction | None:
         """Return what its coordinator knows of one transactional id; None where it knows none of that name."""
         intent = f"describe transactional id {transactional_id!r}"
         try:
-            return self._asked_again(intent, lambda: self._described([transactional_id]))[transactional_id]
+            return self._with_retries(intent, lambda: self._described([transactional_id]))[transactional_id]
         except ClusterUnfitError as error:
             if isinstance(error.__cause__, TransactionalIdNotFoundError):
                 return None
@@ -133,7 +133,7 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
     def _open_on(self, partition_counts: Mapping[str, int]) -> list[OpenTransaction]:
         places = [TopicPartition(topic, partition) for topic, n in partition_counts.items() for partition in range(n)]
         intent = f"say which transactions are open on {', '.join(partition_counts)}"
-        described = self._asked_again(intent, lambda: self._client.describe_producers(places))
+        described = self._with_retries(intent, lambda: self._client.describe_producers(places))
         found = [
             OpenTransaction(
                 topic=place.topic,
@@ -163,7 +163,7 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
         intent = f"end the transaction on {transaction.topic}[{transaction.partition}]"
         self._answer(intent, lambda: self._client.abort_transaction(marker))
 
-    def _asked_again(self, intent: str, ask: Callable[[], _T]) -> _T:
+    def _with_retries(self, intent: str, ask: Callable[[], _T]) -> _T:
         stop, wait = stop_after_delay(self._timeout_s), wait_fixed(_RETRY_INTERVAL_S)
         attempts = Retrying(retry=retry_if_exception_type(RetriableError), stop=stop, wait=wait, reraise=True)
         return self._answer(intent, lambda: attempts(ask))

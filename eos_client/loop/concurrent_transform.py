@@ -117,7 +117,7 @@ class AwaitedBatch:
 
 
 class ConcurrentTransform:
-    """The transform of a record whose coroutines were run ahead, for all records of a batch beside each other.
+    """The transform of a record whose coroutines were run in advance, concurrently for all records of a batch.
 
     Those of one partition with the same key are run one after another, and none of them after one that has failed:
     that one is handled first. ``read`` turns a message into the argument of ``transform`` (None: the
@@ -157,11 +157,11 @@ class ConcurrentTransform:
 
     async def _run_ahead(self, records: Sequence[Any]) -> dict[int, list[Output] | Exception]:
         made: dict[int, list[Output] | Exception] = {}
-        places = asyncio.Semaphore(self._concurrency_max)
+        permits = asyncio.Semaphore(self._concurrency_max)
 
         async def run_in_order(those_of_one_key: Sequence[Any]) -> None:
             for record in those_of_one_key:
-                async with places:
+                async with permits:
                     try:
                         made[id(record)] = await self._outputs_of(record)
                     except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure

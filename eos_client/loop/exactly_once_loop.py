@@ -205,7 +205,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             while self._must_repeat:
                 self._work()
         except BaseException as error:
-            self._shutdown.ask(type(error).__name__)  # the caller reports the message
+            self._shutdown.request(type(error).__name__)  # the caller reports the message
             self._abort_quietly(error)
             raise
         finally:
@@ -227,7 +227,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
-        self._shutdown.ask(reason)
+        self._shutdown.request(reason)
         self._adapter.registration.set_deadline(self._shutdown.ends_at)
 
     def close(self) -> None:
@@ -266,12 +266,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if self._closed:
             return
         self._abort_quietly()
-        reason, left = self._shutdown.reason or "closed", False
+        reason, has_left_group = self._shutdown.reason or "closed", False
         try:
-            left = self._consumer.close_within(max(_CLOSE_MIN_S, self._shutdown.left_s))
+            has_left_group = self._consumer.close_within(max(_CLOSE_MIN_S, self._shutdown.left_s))
         finally:
             self._producer.close()
-            self._hook(LoopStopped(reason=reason if left else f"{reason}; leaving the group was not confirmed in time"))
+            confirmed = "" if has_left_group else "; leaving the group was not confirmed in time"
+            self._hook(LoopStopped(reason=reason + confirmed))
         self._closed = True  # not before: the next close() repeats one that an exception has broken off
 
     def __enter__(self) -> Self:
@@ -306,7 +307,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     # -- one turn ------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        is_explained, work = False, None
+        brings_progress, work = False, None
         try:
             batch = self._next_batch()
             self._apply_endings()  # a revocation may have ended the transaction
@@ -329,10 +330,10 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._shutdown.records_to_repeat = 0  # else that record is retried until the shutdown deadline
             return
         except (errors.AbortableError, errors.RebuildProducerError) as error:
-            is_explained = isinstance(error, RefusedRecordsError)
+            brings_progress = isinstance(error, RefusedRecordsError)
             work = work or frozenset(self._member.positions)
             ending = self._session.recover(error)
-        self._record_outcome(ending, work, is_explained=is_explained)
+        self._record_outcome(ending, work, brings_progress=brings_progress)
 
     def _next_batch(self) -> list[Any]:
         self._session.processed()  # from here on a revocation may commit the last batch
@@ -345,7 +346,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 self._credentials.require_none()
                 return []
             self._transaction.begin()
-            if not self._outputs.wants_whole_batches:
+            if not self._outputs.prefers_whole_batches:
                 return [first]
             self._member.put_back([first])  # it comes first in its batch
         poll_s = self.config.poll_timeout_s
@@ -367,7 +368,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
         transaction, done = self._transaction, 0
         while done < len(batch):
-            stride = batch if self._outputs.wants_whole_batches else batch[done : done + transaction.stride]
+            stride = batch if self._outputs.prefers_whole_batches else batch[done : done + transaction.stride]
             transaction.begin_stride(len(stride))
             write(stride)
             transaction.end_stride()
@@ -381,8 +382,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _apply_endings(self) -> None:
         self._failed.apply_endings(*self._session.endings, self._member.membership.assigned)
 
-    def _record_outcome(self, ending: Ending, work: Partitions, *, is_explained: bool) -> None:
-        """Record how a transaction ended; ``is_explained``: the reason of an abort is known."""
+    def _record_outcome(self, ending: Ending, work: Partitions, *, brings_progress: bool) -> None:
+        """Record how a transaction ended; ``brings_progress``: an abort shows which records were refused."""
         self._apply_endings()
         if ending.outcome is Outcome.SKIPPED:
             self._transaction.hold()
@@ -393,8 +394,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 self._shutdown.committed(spent.records)
                 self._size.committed()
                 self._aborts.progress()
-        elif is_explained or self._can_shrink(spent):
-            self._shutdown.expect_again(spent.records, work)
+        elif brings_progress or self._can_shrink(spent):
+            self._shutdown.expect_redelivery(spent.records, work)
             self._aborts.progress()
         else:
             self._aborts.aborted(work, self._member.membership.assigned, spent, ending.reason)
@@ -405,7 +406,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if self._adapter.take_refused_delivery():
             return self._size.narrow(spent.records)
         was_open_too_long = spent.work_s >= self._adapter.library.transaction_timeout_s
-        return (was_open_too_long or spent.longest_s >= self._poll_limit_s) and self._size.timed_out()
+        return (was_open_too_long or spent.longest_s >= self._poll_limit_s) and self._size.shrink_to_one()
 
     def _pause(self) -> None:
         """Wait after repeated aborts."""
@@ -427,7 +428,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if ending.outcome is Outcome.COMMITTED:
             self._shutdown.committed(spent.records)
         elif ending.outcome is Outcome.ABORTED and self._can_shrink(spent):
-            self._shutdown.expect_again(spent.records, work)
+            self._shutdown.expect_redelivery(spent.records, work)
 
     def _abort_quietly(self, raised: BaseException | None = None) -> None:
         """Abort open work without raising: the error that ended the loop is the one to report, and once."""

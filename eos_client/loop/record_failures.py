@@ -57,7 +57,7 @@ class OriginalRecords:
         self._places: dict[int, int] = {}
 
     def remember(self, records: Sequence[Any]) -> None:
-        """Remember ``records``, in place of those before: by columns, in two thirds of the time that rows take."""
+        """Remember ``records``, in place of those before; by columns, which takes less time than by rows."""
         self._records, self._contents, self._places = records, (), {}
         if records:
             kind = type(records[0])
@@ -110,10 +110,6 @@ class FailedRecords:
         self._handled: dict[RecordKey, Event] = {}
         self._endings_seen = (0, 0)
 
-    def __len__(self) -> int:
-        """Return how many records are remembered."""
-        return len({*self._known, *self._letters_refused, *self._handled})
-
     def substitutes_for(self, record: Record, error: BaseException) -> list[OutputRecord]:
         """Return the dead letters of which one replaces the outputs of ``record``, each smaller than the one before.
 
@@ -130,8 +126,8 @@ class FailedRecords:
         self._handled[key] = RecordDeadLettered(error=error_text, dead_letter_topic=self._dead_letter_topic, **where)
         return letters_for(self._dead_letter_topic, record, error_text, self._attempts)[self._letters_refused[key] :]
 
-    def remember(self, record: Record, error: BaseException) -> None:
-        """Let ``record`` fail with ``error`` when it is consumed again after the abort.
+    def record_refusal(self, record: Record, error: BaseException) -> None:
+        """Record that ``record`` fails with ``error``; ``on_error`` applies when it is redelivered.
 
         If ``record`` was handled already, its dead letter was refused, and the next smaller one is tried. Raises
         TransformError for "stop", and when not even the smallest dead letter can be written.
@@ -156,7 +152,7 @@ class FailedRecords:
     def apply_endings(self, committed: int, aborted: int, assigned: Collection[InputPartition]) -> None:
         """Apply `committed` or `aborted` if a transaction has ended since the last call, also in a callback.
 
-        ``committed`` and ``aborted``: how many have ended so, ever.
+        ``committed`` and ``aborted``: totals since the session began.
         """
         if aborted != self._endings_seen[1]:
             self.aborted(assigned)
@@ -284,8 +280,8 @@ def _transform_error(record: Record, error: BaseException) -> TransformError:
 def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGuard[Exception]:
     """Return whether ``error``, which the transform of ``records`` has raised, is the failure of one of them.
 
-    A BaseException that is not an Exception leaves the loop unchanged, with a note that names the first record (none if
-    that is None: no record was begun), as by ``add_note``, which Python 3.10 lacks.
+    A BaseException that is not an Exception leaves the loop unchanged, with a note that names the first record, if one
+    was begun, as by ``add_note``, which Python 3.10 lacks.
     """
     if isinstance(error, Exception):
         return not isinstance(error, LOOP_LEVEL_ERRORS)

@@ -36,9 +36,9 @@ from eos_client.ports import Output, OutputRecord, Outputs
 
 _BYTES_ONLY = {bytes}
 _WHOLE = (*SINGLE_OUTPUT_TYPES, *NOT_OUTPUT_COLLECTIONS)
-# The outputs of so many records are written before more are made. With those of a whole stride beside its records there
-# would be more than the 700 objects at which Python (3.10 to 3.12) looks for garbage: a tenth of the loop's time. Bytes
-# do not count; a record with a header counts for three.
+# The outputs of so many records are written before more are made. Python 3.10 to 3.12 collect garbage at 700 tracked
+# objects; a stride's records and outputs together exceed that. Bytes are not tracked; a record with a header counts for
+# three.
 _OBJECTS_AT_ONCE = 64
 
 
@@ -92,8 +92,8 @@ class RefusedRecordsError(AbortableError):
 class RecordOutputs:
     """The application's transform, with its outputs written by ``producer`` inside the open transaction of ``session``.
 
-    ``takes_batches``: ``transform`` is called with a list of records. ``wants_whole_batches``: the more records `write`
-    gets at once, the better.
+    ``takes_batches``: ``transform`` is called with a list of records. ``prefers_whole_batches``: `write` is faster
+    with more records.
     """
 
     def __init__(
@@ -109,13 +109,13 @@ class RecordOutputs:
         self._takes_batches = takes_batches
         self._transform_batch = transform
         self._prepare = transform.prepare if isinstance(transform, ConcurrentTransform) else None
-        self.wants_whole_batches = takes_batches or self._prepare is not None
+        self.prefers_whole_batches = takes_batches or self._prepare is not None
         self._records_at_once: int | None = None
         self._writes_apart = False
         self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
         self._failed = failed
         self._originals = failed.originals
-        self._remembers = self.wants_whole_batches or failed.go_on
+        self._remembers = self.prefers_whole_batches or failed.go_on
         self._session = session
         self._producer = producer
         self._default_topic = default_topic
@@ -163,13 +163,13 @@ class RecordOutputs:
             except AbortableError as error:
                 with suppress(EosError):  # its delivery reports may still be pending
                     self._session.await_deliveries()
-                self._blame_undelivered(record, error)
+                self._raise_refused_delivery(record, error)
                 raise
             finally:
                 self._writes_apart = False
-            self._blame_undelivered(record, None)
+            self._raise_refused_delivery(record, None)
 
-    def _blame_undelivered(self, record: Any, error: AbortableError | None) -> None:
+    def _raise_refused_delivery(self, record: Any, error: AbortableError | None) -> None:
         reason = self._producer.take_refused_delivery()
         if reason:
             refusal = OutputRefusedError(f"the output to {reason}")
@@ -212,7 +212,7 @@ class RecordOutputs:
         try:
             for record in islice(left, self._records_at_once):
                 made = transform(record)
-                kind = type(made)
+                kind = type(made)  # as `_append_copies`, without a call for each record
                 if kind is bytes:
                     outputs.append(made)
                 elif kind is OutputRecord:
@@ -328,7 +328,7 @@ class RecordOutputs:
         self._originals.restore(*(record for record, _ in found))
         try:
             for record, refusal in found:
-                self._failed.remember(record, refusal)
+                self._failed.record_refusal(record, refusal)
         except TransformError as stop:
             return stop
         first, refusal = found[0]

@@ -22,7 +22,7 @@ class Shutdown:
         self._partitions_to_repeat: Partitions = frozenset()
         self.reason: str | None = None
 
-    def ask(self, reason: str) -> None:
+    def request(self, reason: str) -> None:
         """Let the loop stop for ``reason``, unless it is to stop for another one."""
         self.reason = self.reason or reason
 
@@ -38,13 +38,13 @@ class Shutdown:
         """Seconds until then; negative when they are over."""
         return self.ends_at - self._clock()
 
-    def expect_again(self, records: int, partitions: Partitions) -> None:
-        """Note that ``records`` of ``partitions`` are redelivered, after an abort that has brought progress."""
+    def expect_redelivery(self, records: int, partitions: Partitions) -> None:
+        """Expect ``records`` of ``partitions`` again, after an abort that has brought progress."""
         self.records_to_repeat = max(self.records_to_repeat, records)
         self._partitions_to_repeat = partitions
 
     def committed(self, records: int) -> None:
-        """Note that ``records`` of them were committed."""
+        """Expect ``records`` fewer, which were committed."""
         self.records_to_repeat = max(0, self.records_to_repeat - records)
 
     def must_repeat(self, records: int, assigned: Partitions) -> bool:

@@ -26,8 +26,8 @@ class StopSignals:
     """While entered, the first signal calls ``stop``. Outside the main thread Python delivers no signals.
 
     The first signal restores the default action of both signals, so a second one works even while the process is inside
-    librdkafka; the first process of a container, which has none, ends when librdkafka returns. A second signal that
-    arrived together with the first takes its default action at once.
+    librdkafka; process 1 of a container, which has no default action, ends when librdkafka returns. A second signal
+    that arrived together with the first takes its default action at once.
 
     Forked processes inherit the handler. SIGTERM ends them at once, as ``Pool`` and ``Process.terminate`` expect. The
     first SIGINT, which a terminal sends to them as well, leaves them to finish their part of the work.

@@ -41,7 +41,7 @@ class TransactionSize:
         self.one_by_one = self.records_max <= _ONE_BY_ONE_MAX
         return True
 
-    def timed_out(self) -> bool:
+    def shrink_to_one(self) -> bool:
         """Shrink to one record after a transaction was open for too long; returns whether that is fewer than before.
 
         With one record no transform runs while a transaction is open, because the first output begins it.
@@ -59,8 +59,8 @@ class RepeatedAborts:
     """Counts the aborts since the last progress, and the seconds of work that they undid, to slow down or end the loop.
 
     Idle time does not count, because a standby instance may be hours older than its only abort; neither do aborts of
-    work whose partitions have gone to another member. ``evictions``: because a single record took longer than
-    ``poll_limit_s``, the group's ``max.poll.interval.ms``; it will again.
+    work whose partitions have gone to another member. ``evictions``: aborts because one record took longer
+    than ``poll_limit_s`` (``max.poll.interval.ms``), after which the group evicts the member; it will again.
     """
 
     def __init__(self, recovery_timeout_s: float, poll_limit_s: float) -> None:

@@ -27,13 +27,13 @@ class TransactionUnderWay:
         self.stride = 1
 
     def begin(self) -> None:
-        """Note that its first record has come."""
+        """Begin with the first record."""
         now = self._clock()
         self._due_at = now + self._interval_s
         self._working_since = now
 
     def hold(self) -> None:
-        """Note that the gate was closed: it is due again one interval from now."""
+        """Let it be due again one interval from now, because the gate was closed."""
         self._due_at = self._clock() + self._interval_s
 
     @property
@@ -63,14 +63,14 @@ class TransactionUnderWay:
         self.records += records
 
     def end_stride(self) -> None:
-        """Note that their outputs are written; the next stride is longer, or shorter where this one was slow."""
+        """End the stride, whose outputs are written; the next stride is longer, or shorter where this one was slow."""
         took_s = self._clock() - self._stride_began_at
         self._longest_s = max(self._longest_s, took_s)
         is_slow = took_s * 10 > self._interval_s
         self.stride = max(1, self.stride // 2) if is_slow else min(_STRIDE_MAX, self.stride * 2)
 
     def end(self) -> Spent:
-        """Forget it; returns what was spent on it."""
+        """Reset; returns what the transaction used."""
         spent_s = 0.0 if self._working_since is None else self._clock() - self._working_since
         spent = Spent(self.records, spent_s, self._longest_s)
         self._due_at = self._working_since = None

@@ -109,7 +109,7 @@ class DriverRun:
             self._records = RunRecords(frame.sparkSession, root, settings, cluster_id)
         topic = LedgerTopic(admin, settings.ledger_topic)
         # No slot is fenced yet, so an open transaction of a dead task could delay a stable read.
-        self._plan(topic.room(), batch_id, self._last_record(), stable=False)
+        self._plan(topic.capacity(), batch_id, self._last_record(), stable=False)
         return topic
 
     def start(self, topic: LedgerTopic, batch_id: int) -> SparkRunStarted:

@@ -140,7 +140,7 @@ def _events_pass_as_records() -> Patch:
 def _one_refused_output_is_found_at_a_time() -> Patch:
     def remember(self: Any, found: Any) -> Any:
         try:
-            self._failed.remember(*found[0])
+            self._failed.record_refusal(*found[0])
         except TransformError as stop:
             return stop
         return AbortableError("an output was refused")
@@ -153,7 +153,7 @@ def _refusals_by_brokers_are_nobodys() -> Patch:
 
 
 def _late_transactions_stay_large() -> Patch:
-    return mock.patch.object(TransactionSize, "timed_out", _never)
+    return mock.patch.object(TransactionSize, "shrink_to_one", _never)
 
 
 def _huge_numbers_break_through() -> Patch:

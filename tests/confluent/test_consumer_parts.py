@@ -236,8 +236,8 @@ def test_where_the_application_has_sought_it_goes_on_after_a_rejoin_at_its_first
 def test_a_commit_is_unfenced_from_before_it_is_sent_until_its_partition_leaves():
     clock = SimulatedClock()
     offsets = PlainOffsets(clock)
-    offsets.sends([ZERO])
-    offsets.sent([ZERO])
+    offsets.record_sending([ZERO])
+    offsets.record_in_flight([ZERO])
     assert offsets.unanswered() == {ZERO}
     offsets.answered(ZERO)
     assert not offsets.unanswered()

@@ -24,7 +24,7 @@ from eos_client.confluent.failures.consumer_failures import (
     input_error,
 )
 from eos_client.confluent.failures.kafka_errors import kafka_error
-from eos_client.confluent.failures.position_failures import behind_the_end
+from eos_client.confluent.failures.position_failures import beyond_the_end
 from eos_client.confluent.failures.producer_failures import must_abort, overdue_error, producer_error, with_error
 from eos_client.core.error_codes import INSTANCE_ID_TAKEN, OVERDUE, REFUSED_BY_GROUP
 from eos_client.core.model import InputPartition
@@ -49,7 +49,7 @@ def named(request: TransactionalRequest, code: int, *, flags=None, **known: obje
         must_abort("the group has a new generation"),
         misplaced_call("begin_transaction() twice"),
         producer_error(failure(R.COMMIT), KafkaError(KafkaError._TIMED_OUT, "no answer", False, True), "b-0"),
-        behind_the_end(InputPartition("orders", 2), 7, 5),
+        beyond_the_end(InputPartition("orders", 2), 7, 5),
     ],
     ids=lambda error: type(error).__name__,
 )

@@ -58,6 +58,6 @@ def test_an_init_is_done_once_until_a_transaction_begins():
     for _ in range(2):
         init.attempt(raw, 1.0)
     assert raw.calls == 1
-    init.transaction_begins()
+    init.end_freshness()
     init.attempt(raw, 1.0)
     assert raw.calls == 2

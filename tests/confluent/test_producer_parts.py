@@ -96,7 +96,7 @@ class ProducerParts:
         self.clock: Any = StoppedClock()
         settings = {"bootstrap.servers": "nowhere", "transactional.id": "t"}
         self.library = LibraryProducer(settings, self._build, self.clock, 0.0, generate_id=False)
-        self.calls = BoundedCalls(self.library, self.clock, takes_id_back=True)
+        self.calls = BoundedCalls(self.library, self.clock, recovers_from_own_fence=True)
         self.ownership = ThreadOwnership("EosProducer")
         self.registration = Registration(self.calls, self.ownership, Counters(), self.events.append, 1.0)
 

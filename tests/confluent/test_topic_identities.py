@@ -35,7 +35,7 @@ def test_a_replaced_topic_id_is_reported_until_it_is_settled():
     identities = TopicIdentities({})
     hears(identities, NONE, FIRST, SECOND)
     assert identities.replaced == identities.replaced == {"orders"}
-    identities.settled(identities.replaced)
+    identities.acknowledge(identities.replaced)
     assert identities.replaced == frozenset()
 
 
@@ -50,7 +50,7 @@ def test_a_topic_that_the_library_forgot_meanwhile_is_compared_all_the_same():
 def test_an_id_that_a_broker_does_not_know_or_remembers_too_long_is_no_change(ids):
     identities = TopicIdentities({})
     hears(identities, NONE, *ids[:2])
-    identities.settled(identities.replaced)
+    identities.acknowledge(identities.replaced)
     hears(identities, *ids[1:])
     assert not identities.replaced
 

@@ -278,7 +278,7 @@ def test_offsets_that_timed_out_are_refused_even_if_only_the_table_knows_what_th
     first, is longer here, and the log, which tells of it too, is not heard.
     """
     monkeypatch.setattr(bounded_calls, "_GRACE_S", GOES_ON_WITHIN_S)
-    monkeypatch.setattr(ClientLog, "_tells_of_loss", lambda *_: False)
+    monkeypatch.setattr(ClientLog, "_reports_loss", lambda *_: False)
     monkeypatch.setattr(ClientLog, "understood", property(lambda _: True, lambda *_: None), raising=False)
     ours = Ours(stage, socket_timeout_ms=round(COMMIT_TIMEOUT_S * 1000) + 500)
     ours.copy(2)

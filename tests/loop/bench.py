@@ -7,6 +7,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client.loop.record_failures import FailedRecords
 from eos_client.observe import Event
 from eos_client.ports import ClientLibrary
 from eos_client.testing.simulator import PartitionKey, SimulatedCluster
@@ -34,6 +35,11 @@ def consumed(offset: int = 0, value: bytes = b"body", *headers: tuple[str, str |
     """A record of partition 2 of `orders` as a consumer hands it over."""
     place: dict[str, Any] = {"topic": "orders", "partition": 2, "offset": offset, "timestamp": (1, 0)}
     return Message(**place, key=b"key", value=value, headers=list(headers) or None)
+
+
+def remembered(failed: FailedRecords) -> int:
+    """How many records are remembered for a failure."""
+    return len({*failed._known, *failed._letters_refused, *failed._handled})
 
 
 class Bench:

@@ -12,7 +12,7 @@ from eos_client.errors import ClusterUnavailableError, ConfigurationError, Outpu
 from eos_client.loop.record_failures import FailedRecords, KnownFailureError
 from eos_client.observe import ClientReported, Counters, RecordDeadLettered, RecordSkipped, TransactionCommitted
 from eos_client.testing.simulator import SimulatedClock, SimulatedCluster
-from tests.loop.bench import LETTERS, Bench, config, consumed, numbers
+from tests.loop.bench import LETTERS, Bench, config, consumed, numbers, remembered
 
 SHORT_S = 0.001
 TWICE = {"transform_attempts_max": 2, "transform_backoff_s": SHORT_S}
@@ -209,7 +209,7 @@ def test_a_skip_in_a_commit_of_unknown_outcome_is_told_although_the_loop_ends(si
 def test_a_remembered_record_fails_at_once_when_it_comes_again_and_no_other_does():
     failures = Failures(on_error="skip")
     guarded = failures.records.guard(lambda record: [record.value()])
-    failures.records.remember(consumed(7), ValueError("too large"))
+    failures.records.record_refusal(consumed(7), ValueError("too large"))
     for _ in range(2):
         with pytest.raises(KnownFailureError, match="ValueError: too large"):
             guarded(consumed(7))
@@ -230,7 +230,7 @@ def test_what_is_remembered_keeps_no_frame_alive():
 
     with pytest.raises(ValueError, match="too large") as caught:
         transform(large)
-    failures.records.remember(consumed(7), caught.value)
+    failures.records.record_refusal(consumed(7), caught.value)
     del large, caught
     gc.collect()
     assert alive() is None
@@ -238,16 +238,16 @@ def test_what_is_remembered_keeps_no_frame_alive():
 
 def test_a_failure_is_forgotten_once_it_is_committed_and_kept_when_its_transaction_is_aborted():
     failures = Failures(on_error="skip")
-    failures.records.remember(consumed(7), ValueError("too large"))
-    failures.records.remember(consumed(9), ValueError("too large"))
+    failures.records.record_refusal(consumed(7), ValueError("too large"))
+    failures.records.record_refusal(consumed(9), ValueError("too large"))
     failures.records.substitutes_for(consumed(7), KnownFailureError("ValueError: too large"))
     failures.records.aborted({InputPartition("orders", 2)})
-    assert len(failures.records) == 2
+    assert remembered(failures.records) == 2
     failures.records.substitutes_for(consumed(7), KnownFailureError("ValueError: too large"))
     failures.records.committed()
-    assert len(failures.records) == 1, "9 has not come again yet"
+    assert remembered(failures.records) == 1, "9 has not come again yet"
     failures.records.aborted({InputPartition("orders", 1)})
-    assert len(failures.records) == 0, "its partition is somebody else's now"
+    assert remembered(failures.records) == 0, "its partition is somebody else's now"
 
 
 def test_a_known_failure_is_told_as_it_was_found():
@@ -279,15 +279,15 @@ def test_a_dead_letter_that_was_refused_is_followed_by_a_smaller_one_and_the_las
         assert len(failures.settled(record, ValueError("bad"))) == left
         if left == 1:
             break
-        failures.records.remember(record, OutputRefusedError("too large"))
+        failures.records.record_refusal(record, OutputRefusedError("too large"))
         failures.records.aborted({InputPartition("orders", 2)})
     with pytest.raises(TransformError, match=r"failed with ValueError: bad, and its dead letter with .*too large"):
-        failures.records.remember(record, OutputRefusedError("too large"))
+        failures.records.record_refusal(record, OutputRefusedError("too large"))
 
 
 def test_stop_remembers_nothing_and_raises():
     with pytest.raises(TransformError):
-        Failures().records.remember(consumed(), ValueError("too large"))
+        Failures().records.record_refusal(consumed(), ValueError("too large"))
 
 
 @pytest.mark.parametrize("topics", [["orders.dead"], ["orders", "orders.dead"], ["^orders.*"], ["^(orders|x)"]])

@@ -19,8 +19,8 @@ def test_the_transaction_size_narrows_from_the_failed_transactions_size_to_one_r
 
 def test_each_commit_doubles_it_up_to_its_first_size():
     size = TransactionSize(50)
-    assert size.timed_out()
-    assert not size.timed_out(), "it cannot become smaller"
+    assert size.shrink_to_one()
+    assert not size.shrink_to_one(), "it cannot become smaller"
     seen = []
     for _ in range(7):
         size.committed()

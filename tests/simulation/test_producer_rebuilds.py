@@ -378,7 +378,7 @@ def test_what_a_callback_raises_is_raised_at_the_end_of_the_outermost_block():
     assert raised == [0, 1]
     with pytest.raises(OwnError), errors.deferred():
         raise OwnError
-    with errors.deferred(beyond=True):
+    with errors.deferred(keep_deferred=True):
         errors.raise_kept()
     assert raised == [0, 1]
     errors.raise_kept()

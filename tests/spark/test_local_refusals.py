@@ -105,7 +105,7 @@ def test_a_query_that_is_refused_leaves_the_driver_at_work_alone(local):
     assert [event.run for event in local.events if isinstance(event, SparkRunStarted)] == [1]
     # More partitions would move the lease of the driver at work.
     with ClusterAdmin(local.servers) as admin:
-        assert LedgerTopic(admin, f"{local.sink_id}-ledger").room() == 2
+        assert LedgerTopic(admin, f"{local.sink_id}-ledger").capacity() == 2
 
 
 def test_a_query_that_is_refused_in_another_process_does_not_push_out_the_driver_at_work(local):

@@ -1,1 +1,1 @@
-"""Questions about the cluster, its topics and their records, asked without joining a group."""
+"""Requests about the cluster, its topics and their records, made without joining a group."""

@@ -68,7 +68,7 @@ class GroupDescription:
 
 
 class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
-    """Questions to one cluster, each answered within ``timeout_s`` or ended with an error that says why not.
+    """An admin client. Each request is answered within ``timeout_s``, or raises an error that says why not.
 
     Use it as a context manager. What a signal handler raises while the garbage collector destroys an admin client is
     lost (confluent-kafka looks for signals there and cannot raise), so that a command would not end on Ctrl-C.
@@ -145,10 +145,10 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
             return self._answer(futures[name], f"say what is permitted on {kind} {name!r}")
 
         try:
-            described = self._asked_again(answer)
+            described = self._with_retries(answer)
         except ClusterUnfitError as error:
             code = _code_behind(error)
-            if code == forbidden:  # whoever may do anything may describe it, too
+            if code == forbidden:  # without Describe there is no other permission either
                 return frozenset()
             if code in _NOT_THERE:
                 return None
@@ -215,7 +215,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
             self._answer(future, f"delete topic {name!r}", tolerated={TOPIC_UNKNOWN})
 
     def end_offsets(self, topic: str, partition_count: int, *, committed_only: bool = False) -> dict[int, int]:
-        """Return the next offset of each partition; the question is repeated while a leader does not know it.
+        """Return the next offset of each partition; the request is retried while a leader does not know it.
 
         :param committed_only: the last stable offset instead of the high watermark.
         :raises ClusterUnavailableError: not every leader answered within the time limit.
@@ -230,7 +230,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
             found = {p.partition: self._answer(future, intent, tolerated=END_UNKNOWN) for p, future in futures.items()}
             return {partition: OFFSET_INVALID if end is None else end.offset for partition, end in found.items()}
 
-        offsets = self._asked_again(ends, is_unanswered=_unknown)
+        offsets = self._with_retries(ends, is_unanswered=_unknown)
         if unknown := _unknown(offsets):
             what = f"no leader answered where partitions {unknown} of {topic} end"
             raise self._unavailable(what, "a broker is silent or down")
@@ -239,7 +239,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
     def group(self, group_id: str) -> GroupDescription | None:
         """Describe a consumer group; ``None`` when the cluster has never seen it.
 
-        A new cluster makes its offsets topic for the first one who asks; the question is repeated until it is there.
+        A new cluster makes its offsets topic for the first one who asks; the request is retried until it is there.
         """
 
         def describe() -> GroupDescription | None:
@@ -249,9 +249,9 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
                 return None
             return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))
 
-        return self._asked_again(describe)
+        return self._with_retries(describe)
 
-    def _asked_again(self, ask: Callable[[], _T], *, is_unanswered: Callable[[_T], object] = lambda _: False) -> _T:
+    def _with_retries(self, ask: Callable[[], _T], *, is_unanswered: Callable[[_T], object] = lambda _: False) -> _T:
         """Ask until there is an answer or the time limit is over; then the last answer or error counts."""
         is_moving = retry_if_exception(lambda error: _code_behind(error) in COORDINATOR_MOVING)
         retrying = Retrying(

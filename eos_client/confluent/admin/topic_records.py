@@ -81,7 +81,7 @@ class TopicLoader(AbstractContextManager["TopicLoader"]):
         self.serve()
 
     def serve(self) -> None:
-        """Take note of what the broker has confirmed meanwhile.
+        """Serve delivery reports.
 
         :raises ClusterUnfitError: a record was refused.
         """
@@ -176,7 +176,7 @@ def tail_topic(
 class GroupOffsets(AbstractContextManager["GroupOffsets"]):
     """Reads what a group has committed, as an outsider: it never joins.
 
-    A consumer does the asking, because the admin client of librdkafka reads through a null pointer when the group's
+    Uses a consumer, because the admin client of librdkafka reads through a null pointer when the group's
     coordinator has just moved or is not there yet (librdkafka #5040).
 
     :param stable: wait for open transactions that hold offsets (KIP-447), as a new owner would.

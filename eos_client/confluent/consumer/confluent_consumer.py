@@ -14,14 +14,14 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, Kaf
 
 from eos_client.config.client_settings import safe_consumer_settings
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
-from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, last_good, without
+from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, in_order_without, last_good
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy, TopicPartition
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures.consumer_failures import consumer_closed, consumer_errors
-from eos_client.confluent.failures.position_failures import behind_the_end, forbidden_reset, topic_replaced
+from eos_client.confluent.failures.position_failures import beyond_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
@@ -34,7 +34,7 @@ _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
 class ConfluentConsumer:
     """Hands records over, keeps their positions until they are committed, and leaves the group within a limit.
 
-    ``commit_starts`` commits where newly assigned partitions start; it returns whether later owners will find it.
+    ``commit_starts`` commits start offsets of newly assigned partitions; it returns whether they were committed.
     ``report`` receives what ``close`` could not do or does not raise, and what keeps records waiting.
     ``settings`` are librdkafka's, with the defaults of this package. ``work_since``: when the first record of the open
     work was handed over, by the clock.
@@ -102,12 +102,12 @@ class ConfluentConsumer:
             return self.fetching.last_events()
         self.parts.starts.require_starts()
         if self.membership.needs_sync:
-            self.fetching.drain()
+            self.fetching.drain_in_call()
         batch = self._take(count) if self.parts.records else None
         return self._hand_over(batch or self.fetching.fetch_in_time(count, timeout))
 
     def _take(self, count: int) -> Batch:
-        """Take what waits and is ready; what serving callbacks has left, single records, is no batch by itself."""
+        """Take buffered messages; fewer than ``count`` are too few for a batch, so what is there already is fetched."""
         records, paused = self.parts.records, self.library.paused_by_application
         if 0 < (ready := len(records.ready(paused))) < count:
             self.fetching.fetch_for_later(count - ready, 0)
@@ -137,13 +137,13 @@ class ConfluentConsumer:
                 return self._stop_at(batch, run.stop - 1, refusal)
         return messages
 
-    def _stop_at(self, batch: Batch, place: int, refusal: KafkaException) -> list[Any]:
-        """Hand over what lies before ``place``; the rest is kept, and refused as soon as it comes first."""
-        self.parts.records.put_first(batch.messages[place:])
-        if place == 0:
+    def _stop_at(self, batch: Batch, index: int, refusal: KafkaException) -> list[Any]:
+        """Return the messages before ``index`` and buffer the rest; raises ``refusal`` if ``index`` is 0."""
+        self.parts.records.put_first(batch.messages[index:])
+        if index == 0:
             self.handed.journal = None
             raise refusal
-        return batch.messages[:place]
+        return batch.messages[:index]
 
     def _stop_at_misplaced(self, batch: Batch, run: RecordRun) -> list[Any]:
         """Seek back to the expected offset if the log has it; else restart a topic of a pattern, or refuse."""
@@ -156,14 +156,14 @@ class ConfluentConsumer:
             self._keep_others(batch, run)
             parts.restart_recreated(frozenset({partition}))
         else:
-            return self._stop_at(batch, run.start, behind_the_end(partition, expected, run.first_offset))
+            return self._stop_at(batch, run.start, beyond_the_end(partition, expected, run.first_offset))
         return batch.messages[: run.start]
 
     def _keep_others(self, batch: Batch, run: RecordRun) -> None:
         """Drop everything from ``run`` on that is of its partition, and keep the rest for later."""
         misplaced = frozenset({run.partition})
         self.parts.records.drop_of(misplaced)
-        self.parts.records.put_first(without(misplaced, batch.messages[run.start :]))
+        self.parts.records.put_first(in_order_without(misplaced, batch.messages[run.start :]))
 
     @owned()
     def put_back(self, batch: Sequence[Any]) -> None:
@@ -223,7 +223,7 @@ class ConfluentConsumer:
 
     @owned()
     def record_manual_commits(self, timeout_s: float) -> None:
-        """Note what the application's own transactions have committed: an abort must not rewind to before that.
+        """Record what the application's own transactions have committed: an abort must not rewind to before that.
 
         Raises ClusterUnavailableError when the group does not say so within ``timeout_s`` seconds, as while such a
         transaction is open.
@@ -243,7 +243,7 @@ class ConfluentConsumer:
     # -- plain commits -----------------------------------------------------------------------------------------------
 
     def nothing_to_commit(self, *, asynchronous: bool) -> None:
-        """Say so as confluent_kafka does: it raises for a synchronous call only."""
+        """Raise _NO_OFFSET for a synchronous commit of nothing, as confluent_kafka does."""
         if self.membership.is_closed:
             self.library.raw.memberid()  # which raises RuntimeError, but inside a callback that close() runs
         if not asynchronous:

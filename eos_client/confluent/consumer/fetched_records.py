@@ -80,7 +80,7 @@ class Batch:
 
     def without(self, partitions: frozenset[InputPartition]) -> Batch:
         """Return the messages that do not leave with ``partitions``: their error events come last."""
-        kept = self.of(run for run in self.runs if run.partition not in partitions)
+        kept = self.select(run for run in self.runs if run.partition not in partitions)
         errors = [message for message in self._of(partitions).messages if not leaves_with_partition(message)]
         return Batch([*kept.messages, *errors], one_topic=self._one_topic) if errors else kept
 
@@ -90,9 +90,9 @@ class Batch:
         return Batch(leaving, one_topic=self._one_topic)
 
     def _of(self, partitions: frozenset[InputPartition]) -> Batch:
-        return self.of(run for run in self.runs if run.partition in partitions)
+        return self.select(run for run in self.runs if run.partition in partitions)
 
-    def of(self, kept: Iterable[RecordRun]) -> Batch:
+    def select(self, kept: Iterable[RecordRun]) -> Batch:
         """Return the messages of those runs of this batch that were ``kept``."""
         kept = list(kept)
         if len(kept) == len(self.runs):
@@ -109,8 +109,8 @@ class Batch:
 class FetchedRecords:
     """Records, and error events among them, that wait in the order in which they are to be handed over.
 
-    They count as nothing, and records leave with their partition. They are out of the client library already, so its
-    own pauses and assignments do not hold for them.
+    They count neither as handed over nor as processed, and are dropped with their partition. librdkafka no longer has
+    them, so its pauses and assignments do not apply to them.
     """
 
     def __init__(self) -> None:
@@ -120,11 +120,11 @@ class FetchedRecords:
         return len(self._waiting)
 
     def add(self, batch: Iterable[Any]) -> None:
-        """Let ``batch`` wait after the others."""
+        """Buffer ``batch`` after the others."""
         self._waiting.extend(batch)
 
     def put_first(self, batch: Iterable[Any]) -> None:
-        """Let ``batch`` wait before the others."""
+        """Buffer ``batch`` before the others."""
         self._waiting = [*batch, *self._waiting]
 
     def ready(self, paused: Partitions) -> list[Any]:
@@ -143,7 +143,7 @@ class FetchedRecords:
 
     def drop_of(self, partitions: Partitions) -> None:
         """Drop what leaves with ``partitions``."""
-        self._waiting = without(partitions, self._waiting)
+        self._waiting = in_order_without(partitions, self._waiting)
 
     def drop_of_topic(self, topic: str) -> None:
         """Drop everything of ``topic``."""
@@ -177,8 +177,8 @@ def leaves_with_partition(message: Any) -> bool:
     return error is None or error.name() == PARTITION_END
 
 
-def without(partitions: Partitions, messages: Iterable[Any]) -> list[Any]:
-    """Return the ``messages`` that do not leave with ``partitions``."""
+def in_order_without(partitions: Partitions, messages: Iterable[Any]) -> list[Any]:
+    """Return the ``messages`` that do not leave with ``partitions``; unlike `Batch.without`, all in their order."""
     return [
         m
         for m in messages

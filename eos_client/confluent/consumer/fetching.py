@@ -61,9 +61,9 @@ class Fetching:
         batch = Batch(messages, one_topic=membership.is_of_one_topic)
         if replaced := self._library.topics.replaced:
             batch = self._without_replaced(batch, replaced)
-            self._library.topics.settled(replaced)  # last: an interrupted replacement is repeated by the next call
+            self._library.topics.acknowledge(replaced)  # last: an interrupted replacement is repeated by the next call
         if before is not None and self._queue_was_emptied:
-            membership.note_synced(before)
+            membership.mark_synced(before)
         if membership.left_in_call:
             batch = self._without_departed(batch)
         # A rewind aborts a transaction, which is reported to the application only once this call has returned.
@@ -94,7 +94,7 @@ class Fetching:
             self._membership.end_call()
 
     def fetch_in_time(self, count: int, timeout: float) -> Batch:
-        """Fetch again, while there is time, where all that came had to be withheld."""
+        """Fetch; if every message was withheld, fetch again until ``timeout``."""
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         batch = self.fetch(count, timeout)
         while not batch and self._withheld_all and (left_s := deadline - self._clock()) > 0:
@@ -102,7 +102,7 @@ class Fetching:
         return batch
 
     def fetch_for_later(self, count: int, timeout: float) -> None:
-        """Fetch, and let what comes wait; callbacks are served on the way."""
+        """Fetch and buffer the messages; serves callbacks."""
         # The callbacks that fetching runs may replace what the records are added to: fetch first.
         batch = self.fetch(count, timeout)
         self._parts.records.add(batch.messages)
@@ -133,13 +133,11 @@ class Fetching:
             partitions = frozenset(p for p in keys_of(self._library.raw.assignment()) if p.topic == topic)
             if not partitions and not self._membership.names(topic):
                 continue
-            batch = batch.of(run for run in batch.runs if run.partition.topic != topic)
+            batch = batch.select(run for run in batch.runs if run.partition.topic != topic)
             self._parts.records.drop_of_topic(topic)
             if self._membership.is_by_pattern(topic):
                 existing = self._library.existing(topic, partitions) if partitions else partitions
-                gone = partitions - existing  # until the rebalance that follows takes them
-                self._parts.departed(gone)
-                self._parts.handed.work.forget(gone)
+                self._parts.forget_deleted(partitions - existing)
                 self._parts.restart_recreated(existing)
             else:
                 self._parts.handed.work.forget(partitions)
@@ -171,20 +169,20 @@ class Fetching:
         """
         self.begin()
         if drain:
-            self.drain()
+            self.drain_in_call()
         else:
             self.fetch_for_later(1, 0)
         self._parts.handed.journal = None
 
-    def drain(self) -> None:
-        """Empty the queue of the library, which a pause makes void, so that every callback in it is served."""
+    def drain_in_call(self) -> None:
+        """Empty the library's queue, so that every callback in it is served; only in a call that `begin` has begun."""
         before = self._membership.begin_sync()
-        pausing = self._pause_for_a_while()
+        pausing = self._pause_assigned()
         try:
             for _ in range(_DRAIN_ROUNDS_MAX):
                 self.fetch_for_later(_DRAIN_STEP, 0)
                 if self._queue_was_emptied:
-                    self._membership.note_synced(before)
+                    self._membership.mark_synced(before)
                     break
         finally:
             self._resume_after(pausing)
@@ -193,7 +191,7 @@ class Fetching:
     def wait_while_paused(self, limit_s: float) -> None:
         """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
         self.begin()
-        pausing = self._pause_for_a_while()
+        pausing = self._pause_assigned()
         try:
             self.fetch_for_later(1, limit_s)
         finally:
@@ -208,7 +206,7 @@ class Fetching:
             self.fetch_for_later(_PREFETCH_STEP, 0)
             self._parts.handed.journal = None
 
-    def _pause_for_a_while(self) -> Partitions:
+    def _pause_assigned(self) -> Partitions:
         parts = self._parts
         pausing = self._membership.assigned - self._library.paused_by_application - parts.starts.waiting
         self._library.pause(pausing)
@@ -275,7 +273,7 @@ class Fetching:
         ours = keys_of(assigned)
         if self._membership.is_subscribed:
             self._membership.replay_interrupted_callbacks(ours)
-        self._membership.sync_after_break()
+        self._membership.require_sync()
         reached = {InputPartition(p.topic, p.partition): p.offset for p in raw.position(assigned)}
         for partition in ours & parts.handed.next_offsets.keys():
             offset = parts.handed.next_offsets[partition]
@@ -285,7 +283,7 @@ class Fetching:
             parts.reads.forget(begun)
             parts.starts.await_committed(frozenset(begun))
         self._resume_after(ours)
-        parts.starts.doubt(ours - parts.handed.next_offsets.keys() - parts.starts.held)
+        parts.starts.mark_may_miss_records(ours - parts.handed.next_offsets.keys() - parts.starts.held)
 
     # -- going back --------------------------------------------------------------------------------------------------
 

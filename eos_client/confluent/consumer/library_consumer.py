@@ -259,7 +259,7 @@ class LibraryConsumer:
         return partitions - missing
 
     def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
-        """Commit where partitions start; returns whether later owners will find it."""
+        """Commit start offsets; returns whether they were committed."""
         offsets = [TopicPartition(*p, offset) for p, offset in starts.items()]
         try:
             answer = self.raw.commit(offsets=offsets, asynchronous=False)
@@ -296,11 +296,11 @@ class LibraryConsumer:
     def replace(self) -> str:
         """Replace the consumer by a new, unsubscribed one and close the old one; returns a problem to report."""
         guard = CallbackGuard(self.guard.error)
-        new, left = self._new(guard), self.raw
+        new, old = self._new(guard), self.raw
         self.guard.retire()
         self.guard, self.raw = guard, new
         limit_s, self.may_keep_a_record = self.close_limit_s, False
-        if close_in_time(left.close, limit_s, self._clock):
+        if close_in_time(old.close, limit_s, self._clock):
             return ""
         return (
             f"the group was left for a new membership, but the client library of the old one did not end within "

@@ -144,7 +144,7 @@ class Membership:
         self._library.raw.unsubscribe()
 
     def begin_rejoin(self) -> None:
-        """Note that the group is left only to be joined again; `join_again` ends that."""
+        """Leave the group only to join it again, until `join_again`."""
         self.rejoins = True
 
     def join_again(self) -> None:
@@ -193,25 +193,25 @@ class Membership:
     # -- around the calls into the library ---------------------------------------------------------------------------
 
     def begin_call(self) -> None:
-        """Note that a call into the library begins: nothing has left within it."""
+        """Begin a call into the library: nothing has left within it."""
         self.left_in_call = self.rejoined_in_call = frozenset()
 
     def end_call(self) -> None:
-        """Note that the call into the library has returned: no rebalance callback is under way."""
+        """End the call into the library: no rebalance callback is under way."""
         self._in_callback = False
 
-    def note_synced(self, generation: GroupGeneration) -> None:
-        """Note that the queue was emptied since ``generation`` was read: no callback from before it can be waiting."""
+    def mark_synced(self, generation: GroupGeneration) -> None:
+        """Sync ``generation``: the queue was emptied since it was read, so no callback from before can be waiting."""
         self.synced_generation = generation
 
     def begin_sync(self) -> GroupGeneration:
-        """Note that the queue is about to be emptied; returns the generation that is synced by it."""
+        """Return the generation that is synced once the queue, whose emptying begins, is empty."""
         generation = self.snapshot().generation
         self.needs_sync = False
         return generation
 
-    def sync_after_break(self) -> None:
-        """Note that a call was interrupted, so that an epoch has to be synced anew."""
+    def require_sync(self) -> None:
+        """Let an epoch be synced anew, because a call was interrupted."""
         self.needs_sync = self.is_member_epoch
 
     def replay_interrupted_callbacks(self, ours: Partitions) -> None:
@@ -230,11 +230,12 @@ class Membership:
 
     # -- rebalance callbacks -----------------------------------------------------------------------------------------
     #
-    # The binding (un)assigns by itself after a callback that did not. What a callback raises is kept until the client
+    # If a callback does not (un)assign, confluent_kafka does it. What a callback raises is kept until the client
     # library has returned: raised inside, the records that it had collected would be dropped without our knowledge.
 
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
-        if not self.is_leaving:  # the library still offers what it will take back before close() returns
+        # During close() librdkafka may still assign partitions, and revokes them before it returns.
+        if not self.is_leaving:
             self._callback(self._assigned_to_us, partitions)
             # A callback of its own: if it is interrupted, the application's on_assign must not run again.
             self._callback(lambda _: self._parts.pin_starts(), [])
@@ -265,7 +266,7 @@ class Membership:
         self.assigned |= keys
         self.is_assigned = True
         self._note_generation()
-        if self._note_member_id() and retained:
+        if self._record_member_id_changed() and retained:
             self._treat_as_lost(retained)
         self._parts.starts.expect(keys)
         self._notify(lambda listener: listener.on_assigned(partitions))
@@ -274,7 +275,7 @@ class Membership:
         if not self.is_member_epoch:
             self._note_generation()
         keys = keys_of(partitions)
-        if self._note_member_id():
+        if self._record_member_id_changed():
             if retained := self.assigned - keys:
                 self._treat_as_lost(retained)
             self._lost_by_us(partitions)
@@ -292,7 +293,7 @@ class Membership:
         if self.is_leaving and not self.is_closed:
             unsubscribe_when_lost(self._library.raw)
 
-    def _note_member_id(self) -> bool:
+    def _record_member_id_changed(self) -> bool:
         """Record our member id; returns whether a classic group has evicted and readmitted us since the last callback.
 
         librdkafka (2.16, ``rd_kafka_cgrp_revoke_all_rejoin_maybe``) reports no loss while a revocation waits for its

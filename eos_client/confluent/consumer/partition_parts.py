@@ -31,7 +31,7 @@ class ChosenPositions:
         self.kept: dict[InputPartition, int] = {}
 
     def begin_call(self) -> None:
-        """Note that a call into the client library begins."""
+        """Begin a call into the client library: nothing was chosen within it."""
         self._in_call = {}
 
     def note(self, partitions: Sequence[TopicPartition]) -> Mapping[InputPartition, int]:
@@ -59,7 +59,7 @@ class ChosenPositions:
                 self.kept[partition] = offset
 
     def forget_kept(self) -> None:
-        """Note that the group was joined again."""
+        """Forget what was kept: the group was joined again."""
         self.kept = {}
 
 
@@ -102,6 +102,14 @@ class PartitionParts:
         self.plain.forget_stored(partitions)
         self.chosen.departed(partitions)
         self.rewinding.forget(partitions)
+
+    def forget_deleted(self, partitions: Partitions) -> None:
+        """Forget ``partitions`` and the work in them: their topic was created again with fewer partitions.
+
+        The rebalance that follows takes them back.
+        """
+        self.departed(partitions)
+        self.handed.work.forget(partitions)
 
     def continue_at(self, partitions: Sequence[TopicPartition]) -> None:
         """Record the offsets at which the application lets ``partitions`` continue."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from eos_client.core.model import InputPartition
 
-_ANSWERED_FOR_SURE_S = 300.0
+_ANSWER_LIMIT_S = 300.0
 """Every commit is answered within this time; a missing answer was lost to an asynchronous exception."""
 
 Offsets = Mapping[InputPartition, Any]
@@ -48,25 +48,25 @@ class PlainOffsets:
 
         The client library may keep it until it knows the coordinator, and send it under a later membership.
         """
-        since = self._clock() - _ANSWERED_FOR_SURE_S
+        since = self._clock() - _ANSWER_LIMIT_S
         return frozenset(partition for partition, times in self._sent_at.items() if times[-1] >= since)
 
-    def sends(self, partitions: Iterable[InputPartition]) -> None:
-        """Note that offsets of ``partitions`` are about to be sent.
+    def record_sending(self, partitions: Iterable[InputPartition]) -> None:
+        """Record that offsets of ``partitions`` are about to be sent.
 
         They stay unfenced also where the commit was answered: if its connection was lost, the client library has sent
         it twice.
         """
         self.unfenced.update(partitions)
 
-    def sent(self, partitions: Iterable[InputPartition]) -> None:
-        """Note that offsets of ``partitions`` are on their way: they are pending until ``on_commit`` confirms them."""
+    def record_in_flight(self, partitions: Iterable[InputPartition]) -> None:
+        """Record that offsets of ``partitions`` are in flight: they are pending until ``on_commit`` confirms them."""
         now = self._clock()
         for partition in partitions:
             self._sent_at.setdefault(partition, []).append(now)
 
     def answered(self, partition: InputPartition) -> None:
-        """Note that the oldest commit of ``partition`` that was on its way was answered, or given up."""
+        """Record that the oldest commit of ``partition`` in flight was answered, or given up."""
         self.unfenced.add(partition)
         times = self._sent_at.get(partition, [])
         if times[1:]:
@@ -86,7 +86,7 @@ class PlainOffsets:
             self.pending.pop(partition, None)
 
     def committed(self, partition: InputPartition, offset: int) -> None:
-        """Note that ``offset`` was committed; another one that is pending for ``partition`` still is."""
+        """Record that ``offset`` was committed; another one that is pending for ``partition`` still is."""
         place = self.pending.get(partition)
         if place is not None and place.offset == offset:
             del self.pending[partition]

@@ -65,13 +65,13 @@ class ReadPositions:
         return self._next[partition]
 
     def may_seek_again(self, partition: InputPartition) -> bool:
-        """Count an attempt to go on where ``partition`` should; returns False when there were enough."""
+        """Count a repeated seek; returns False after _SEEK_ATTEMPTS_MAX."""
         attempts = self._attempts.get(partition, 0) + 1
         self._attempts[partition] = attempts
         return attempts <= _SEEK_ATTEMPTS_MAX
 
     def read(self, run: RecordRun) -> None:
-        """Note that ``run`` was read."""
+        """Expect what follows ``run``, which is handed over."""
         self._next[run.partition] = run.next_offset
         self._read.add(run.partition)
         if self._attempts:
@@ -139,7 +139,7 @@ class Rewinding:
         return planned
 
     def take_plan(self) -> Goals | None:
-        """Return the plan that is due, if any, which the caller carries out, or has carried out."""
+        """Return and clear the planned rewind."""
         goals, self._goals = self._goals, None
         return goals
 
@@ -176,4 +176,4 @@ class Rewinding:
                     continue
                 del self._rewound[run.partition]
             kept.append(run)
-        return batch.of(kept)
+        return batch.select(kept)

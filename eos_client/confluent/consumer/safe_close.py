@@ -51,7 +51,7 @@ def unsubscribe_when_lost(raw: Any) -> None:
 def serve_before_close(raw: Any, *, unsubscribe: bool) -> None:
     """Serve the rebalance callbacks that are due, so that ``raw.close()`` meets none.
 
-    Waits 5 seconds at most, what the callbacks themselves take not counted.
+    Waits at most 5 s, not counting the callbacks.
 
     ``unsubscribe``: end the membership first; then nothing more can become due, and the revoke callback has run on
     return. A classic static member must not (KIP-345: it stays a member until its session ends).
@@ -67,7 +67,7 @@ def serve_before_close(raw: Any, *, unsubscribe: bool) -> None:
 
 
 def close_in_time(close: Callable[[], None], limit_s: float, clock: Clock) -> bool:
-    """Let another thread ``close`` a client; returns whether that was through within ``limit_s`` seconds."""
+    """Let another thread ``close`` a client; returns whether it finished within ``limit_s`` seconds."""
     closer = HandleThread("eos-consumer-close", clock)
     try:
         closer.call(close, limit_s)
@@ -97,7 +97,7 @@ def in_background(leave: Callable[[], None]) -> Completion:
 
 
 class Members:
-    """The members of groups that this process has built and not closed; each is known by a part that lives as long.
+    """The members of groups that this process has built and not closed, keyed by objects that live as long as they do.
 
     librdkafka frees a member by leaving its group, and can stop the whole process by that, as its ``close()`` can: a
     KIP-848 member with a pending assignment callback often does. So a thread of its own leaves the group first. A
@@ -109,13 +109,13 @@ class Members:
         self._members: dict[weakref.ref[object], tuple[object, weakref.WeakMethod[Leave]]] = {}
 
     def joins(self, member: object, group: object, leave: Leave) -> None:
-        """Note that ``member`` is about to join ``group``, after freeing dropped members of it."""
+        """Register ``member``, which is about to join ``group``, after freeing dropped members of that group."""
         if any(known() is not member for known, (its, _) in self._members.copy().items() if its == group):
             gc.collect()
         self._members[weakref.ref(member, self._forget)] = group, weakref.WeakMethod(leave)
 
     def leaves(self, member: object) -> None:
-        """Note that ``member`` is closed."""
+        """Forget ``member``, which is closed."""
         self._forget(weakref.ref(member))
 
     def leave_at_exit(self) -> None:

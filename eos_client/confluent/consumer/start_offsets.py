@@ -30,7 +30,7 @@ class _Start:
     """What is known of one partition whose first record was not let through yet.
 
     ``is_held``: nothing of it is fetched until its start is known. ``lacks_start``: it has no offset to start at, and
-    may not choose one. ``needs_commit``: with ``latest``, later owners would not find its start yet. ``is_recreated``:
+    may not choose one. ``needs_commit``: with ``latest``, its start offset is not committed yet. ``is_recreated``:
     it is of another topic than before, so no committed offset counts. ``may_miss_records``: records before the first to
     arrive may be missing. ``end``: where it starts without a committed offset.
     ``offset``: where it starts, once ``is_known``; None: at the beginning of the log.
@@ -56,8 +56,8 @@ class _Start:
         """Drop what was learned."""
         self.is_known, self.offset = False, None
 
-    def is_missed_by(self, first_offset: int) -> bool:
-        """Whether the partition may have to start elsewhere than at ``first_offset``."""
+    def differs_from(self, first_offset: int) -> bool:
+        """Whether the partition may have to start at another offset than ``first_offset``."""
         if self.offset is None:
             return self.may_miss_records and first_offset > 0
         return self.offset != first_offset
@@ -72,7 +72,7 @@ class _Start:
 class StartOffsets:
     """The partitions whose first record has not come yet, and those of them that wait for a pending offset.
 
-    ``_commit`` commits where partitions start, if that is allowed now; it returns whether later owners find it.
+    ``_commit`` commits start offsets, if that is allowed now; it returns whether they were committed.
     """
 
     _library: LibraryConsumer
@@ -127,10 +127,10 @@ class StartOffsets:
         for start in starts:
             start.is_held, start.lacks_start = True, False
         self._resolve({p for p in partitions if not self._starts[p].is_known})
-        self._position({})
+        self._seek_known_starts({})
 
-    def doubt(self, partitions: frozenset[InputPartition]) -> None:
-        """Note that the client library may have dropped the first records of ``partitions``, or an error event.
+    def mark_may_miss_records(self, partitions: frozenset[InputPartition]) -> None:
+        """Record that the client library may have dropped the first records of ``partitions``, or an error event.
 
         A seek would end its own look-up of where they start, so what arrives is compared first. With ``error`` nothing
         arrives after an error event that was dropped.
@@ -180,7 +180,7 @@ class StartOffsets:
         self._pause(held)
         for partition in held:
             self._starts[partition].is_held = True
-        refused = self._position(arrived) | (arrived.keys() & self.held)
+        refused = self._seek_known_starts(arrived) | (arrived.keys() & self.held)
         return batch.without(frozenset(refused)) if refused else batch
 
     def _pause(self, partitions: frozenset[InputPartition]) -> None:
@@ -220,7 +220,7 @@ class StartOffsets:
             )
 
     def _resolve(self, partitions: set[InputPartition]) -> bool:
-        """Find out where ``partitions`` start, and pin it with ``latest``; returns whether the group has answered."""
+        """Find start offsets of ``partitions``, commit them with ``latest``; returns whether the group has answered."""
         asked = {p for p in partitions if not self._starts[p].is_recreated}
         answer = self._library.stable(asked) if asked else {}
         known: dict[InputPartition, int | None] = dict(answer or {})
@@ -242,7 +242,7 @@ class StartOffsets:
         self._ask_at = self._clock() + _RETRY_INTERVAL_S
         return answer is not None
 
-    def _position(self, arrived: Mapping[InputPartition, int]) -> set[InputPartition]:
+    def _seek_known_starts(self, arrived: Mapping[InputPartition, int]) -> set[InputPartition]:
         """Seek the partitions whose start is known where that is needed, and return those."""
         sought: set[InputPartition] = set()
         decided = {p: s for p, s in self._starts.items() if s.is_known and (s.is_held or p in arrived)}
@@ -251,7 +251,7 @@ class StartOffsets:
                 start.forget()
                 start.is_held, start.lacks_start = False, True
                 continue
-            if start.is_held or start.is_missed_by(arrived[partition]):
+            if start.is_held or start.differs_from(arrived[partition]):
                 self._seeks.seek(partition, start.goal)
                 sought.add(partition)
             else:

@@ -35,11 +35,11 @@ class TopicIdentities:
 
     @property
     def replaced(self) -> frozenset[str]:
-        """The topics that were replaced by others of their names, until each is `settled`."""
+        """The topics that were replaced by others of their names, until `acknowledge`."""
         return frozenset(self._replaced)
 
-    def settled(self, topics: frozenset[str]) -> None:
-        """Note that everything was done about ``topics``, which were replaced."""
+    def acknowledge(self, topics: frozenset[str]) -> None:
+        """Forget the replacement of ``topics``."""
         self._replaced -= topics
 
     def log(self, level: int, text: str, *arguments: Any) -> None:

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
 from eos_client.config.secret_settings import is_secret
-from eos_client.confluent.failures.kafka_errors import caused_by, kafka_error, make_kafka_error
+from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error, with_cause
 from eos_client.core.error_codes import NOT_AUTHENTICATED
 
 HOW_TO_REACH_BROKERS = "Check the address, the network and the security settings, and that the brokers are up"
@@ -43,7 +43,7 @@ def configuration_refused(
     # librdkafka reports a number that is out of its range as another one.
     given = f", given as {settings[key]!r}" if key in settings and not is_secret(key) else ""
     message = f"the {client} refuses its configuration: {text}. Correct or remove the named property{given}."
-    return caused_by(exception, make_kafka_error(errors.ConfigurationError, error, message))
+    return with_cause(make_kafka_error(errors.ConfigurationError, error, message), exception)
 
 
 def misplaced_call(message: str) -> errors.TransactionStateError:

@@ -10,10 +10,10 @@ from confluent_kafka import KafkaError, KafkaException
 from eos_client import errors
 from eos_client.confluent.failures.kafka_errors import (
     ErrorTranslation,
-    caused_by,
     is_fatal,
     kafka_error,
     make_kafka_error,
+    with_cause,
 )
 from eos_client.core.error_codes import (
     ARGUMENT_REFUSED,
@@ -130,16 +130,16 @@ def consumer_errors(call: str, group_id: str = "", topics: Iterable[str] = ()) -
         error = kafka_error(exception)
         reason = f"with {error.name()}: {error.str()}"
         if group_id and error.name() in READING_FORBIDDEN:
-            return caused_by(exception, reading_refused(f"{call} was refused with", error, topics, group_id))
+            return with_cause(reading_refused(f"{call} was refused with", error, topics, group_id), exception)
         if is_fatal(error):
             message = f"the consumer cannot go on: {call} failed {reason}. End the process."
-            return caused_by(exception, make_kafka_error(errors.FatalClientError, error, message))
+            return with_cause(make_kafka_error(errors.FatalClientError, error, message), exception)
         if error.name() in OFFSETS_REFUSED:
             message = (
                 f"{call} was refused {reason}. The records belong to another member or generation now: drop them, the "
                 "group delivers them again."
             )
-            return caused_by(exception, make_kafka_error(errors.CommitRefusedError, error, message))
+            return with_cause(make_kafka_error(errors.CommitRefusedError, error, message), exception)
         return None
 
     return ErrorTranslation(name)
@@ -156,7 +156,7 @@ def last_commit_errors() -> ErrorTranslation:
             f"the last commit before the partitions left failed with {error.name()}: {error.str()}. The group may "
             "deliver the records since the commit before it again."
         )
-        return caused_by(exception, make_kafka_error(errors.CommitRefusedError, error, message))
+        return with_cause(make_kafka_error(errors.CommitRefusedError, error, message), exception)
 
     return ErrorTranslation(name)
 

@@ -63,10 +63,10 @@ def is_fatal(error: KafkaError) -> bool:
     return bool(error.fatal()) or error.name() == FATAL_UNNAMED
 
 
-def caused_by(exception: KafkaException, named: E) -> E:
-    """Return ``named``, which says what ``exception`` means, with it as the cause."""
-    named.__cause__ = exception
-    return named
+def with_cause(error: E, cause: KafkaException) -> E:
+    """Set ``cause`` as the ``__cause__`` of ``error``, and return ``error``."""
+    error.__cause__ = cause
+    return error
 
 
 class ErrorTranslation:

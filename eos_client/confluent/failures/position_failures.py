@@ -52,7 +52,7 @@ def no_offset(partition: InputPartition, error: KafkaError | None = None) -> Kaf
     )
 
 
-def behind_the_end(partition: InputPartition, expected: int, found: int) -> KafkaInputPositionError:
+def beyond_the_end(partition: InputPartition, expected: int, found: int) -> KafkaInputPositionError:
     """Return the error for a partition whose position the log does not reach."""
     message = (
         f"{partition} was to be read on at offset {expected}, which lies beyond the end of its log: the log was "

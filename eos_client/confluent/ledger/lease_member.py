@@ -136,7 +136,7 @@ class LeaseMember:
             self.ended = reason
 
     def close(self) -> None:
-        """Stop; a static member leaves no trace until its session ends."""
+        """Close without LeaveGroup: a static member stays in the group until its session ends."""
         serve_before_close(self._raw, unsubscribe=False)
         self._leaving = True
         self._raw.close()

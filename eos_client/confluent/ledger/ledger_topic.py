@@ -25,13 +25,13 @@ class LedgerTopic:
         self._admin = admin
         self._name = name
 
-    def room(self) -> int:
-        """Return for how many slots the topic has room now; 0 where there is none yet."""
+    def capacity(self) -> int:
+        """Return how many slots the topic has partitions for; 0 if it does not exist."""
         found = self._described()
         return 0 if found is None else max(0, found.partition_count - 1)
 
     def ensure(self, slots: int) -> int:
-        """Create or extend the topic for ``slots`` slots; returns how many it has room for.
+        """Create or extend the topic for ``slots`` slots; returns its capacity.
 
         Raises ClusterUnfitError when the cluster refuses, or shows no leaders within the time limit of its admin.
         """
@@ -42,8 +42,8 @@ class LedgerTopic:
         except ClusterUnfitError:
             if self._described() is None:  # else another driver was quicker
                 raise
-        room = self.room()
-        if room < slots:
+        capacity = self.capacity()
+        if capacity < slots:
             try:
                 self._admin.extend_topic(self._name, count)
             except ClusterUnfitError as error:
@@ -51,8 +51,8 @@ class LedgerTopic:
                     f"{error}. Allow this client to alter the ledger topic, or extend it yourself."
                 ) from error
             self._admin.wait_for_leaders({self._name: count})
-            room = max(slots, self.room())
-        return room
+            capacity = max(slots, self.capacity())
+        return capacity
 
     def _described(self) -> TopicDescription | None:
         return self._admin.topics([self._name])[self._name]

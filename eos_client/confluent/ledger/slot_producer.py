@@ -56,7 +56,7 @@ _ROW = OutputWords(
 class SlotProducer(ConfluentProducer):
     """One producer handle; ``name`` is unique everywhere.
 
-    Its slot is not taken back: that might take it from a newer attempt.
+    Once fenced, it never initialises its id again: that could fence a newer attempt.
     """
 
     name = ""
@@ -81,7 +81,7 @@ class SlotProducer(ConfluentProducer):
             factory=factory,
             clock=clock,
             init_attempt_s=_INIT_ATTEMPT_S,
-            takes_id_back=False,
+            recovers_from_own_fence=False,
             words=_ROW,
         )
         self.name = uuid.uuid4().hex[:16]

@@ -50,11 +50,16 @@ class BoundedCalls:
     """
 
     def __init__(
-        self, library: LibraryProducer, clock: Clock, *, takes_id_back: bool, words: OutputWords = OUTPUT
+        self,
+        library: LibraryProducer,
+        clock: Clock,
+        *,
+        recovers_from_own_fence: bool,
+        words: OutputWords = OUTPUT,
     ) -> None:
         self.library = library
         self.clock = clock
-        self.takes_id_back = takes_id_back
+        self.recovers_from_own_fence = recovers_from_own_fence
         self._words = words
         self.blocking_error: errors.EosError | None = None
         self.began_at: float | None = None
@@ -303,7 +308,7 @@ class BoundedCalls:
             transaction_open=self.began_at is not None,
             group_fenced=self._group_fenced,
             topics_may_leave=error is not None and may_leave(self.matched, error.str()),
-            init_abandoned=self.takes_id_back and library.abandoned_inits.may_explain_fence,
+            init_abandoned=self.recovers_from_own_fence and library.abandoned_inits.may_explain_fence,
             again=error is not None and last is not None and (request, error.name()) == (last.request, last.code),
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_answer_second_copy(error),
         )

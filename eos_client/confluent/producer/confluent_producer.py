@@ -18,7 +18,12 @@ from eos_client.confluent.failures.producer_failures import OUTPUT, OutputWords,
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
-from eos_client.confluent.producer.output_arguments import guard_call, guard_messages, named_arguments, place_of
+from eos_client.confluent.producer.output_arguments import (
+    describe_output,
+    guard_call,
+    guard_messages,
+    named_arguments,
+)
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
@@ -30,7 +35,7 @@ from eos_client.ports import Clock
 
 _WORKING_SLICE_S = 0.02
 _QUEUE_WAIT_S = 0.05
-_REPEAT = "Abort, rewind and go on."
+_ABORT_AND_CONTINUE = "Abort, rewind and go on."
 _BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: value, key and partition
 _TIMESTAMP = 5  # of the same
 
@@ -52,11 +57,11 @@ class ConfluentProducer:
     """Begins and ends transactions and queues their records, on the handle that its parts build, bound and replace.
 
     Built without a handle: ``library.start()`` comes next. ``init_attempt_s``: how long one attempt of
-    ``init_transactions`` takes at most before it is repeated. ``takes_id_back``: whether to recover from a fence that
-    our own abandoned init may have caused, and to replace a handle that may have sent a request twice. If False, every
-    fence counts as another instance's. ``words``: the texts for the refusal of an output. ``may_ask``: whether
-    ``produce`` may ask the cluster about a partition that librdkafka does not know, which blocks, before it refuses the
-    output; so it does in the transactions of sessions and slots.
+    ``init_transactions`` takes at most before it is repeated. ``recovers_from_own_fence``: whether to recover from a
+    fence that our own abandoned init may have caused, and to replace a handle that may have sent a request twice. If
+    False, every fence counts as another instance's. ``words``: the texts for the refusal of an output.
+    ``may_look_up_partitions``: whether ``produce`` looks up a partition that librdkafka does not know, which blocks,
+    before it refuses the output; so it does in the transactions of sessions and slots.
     """
 
     def __init__(  # noqa: PLR0913  # all have names
@@ -71,20 +76,20 @@ class ConfluentProducer:
         factory: ProducerFactory | None = None,
         clock: Clock = MONOTONIC_CLOCK,
         init_attempt_s: float = 1.0,
-        takes_id_back: bool = True,
+        recovers_from_own_fence: bool = True,
         words: OutputWords = OUTPUT,
-        may_ask: Callable[[], bool] = lambda: True,
+        may_look_up_partitions: Callable[[], bool] = lambda: True,
     ) -> None:
         self.limits = limits or ProducerLimits()
         self._hook = safe_hook(hook)
         self._clock = clock
-        self._may_ask = may_ask
+        self._may_look_up_partitions = may_look_up_partitions
         self._losses_before_offsets: int | None = None
         self.library = LibraryProducer(
             settings, factory or CONFLUENT_KAFKA.producer, clock, shortest_timeout_s, generate_id=generate_id
         )
         self.ownership = self._ownership = ThreadOwnership("EosProducer", shared=not self.library.transactional_id)
-        self.calls = BoundedCalls(self.library, clock, takes_id_back=takes_id_back, words=words)
+        self.calls = BoundedCalls(self.library, clock, recovers_from_own_fence=recovers_from_own_fence, words=words)
         kept = counters or Counters()
         self.registration = Registration(self.calls, self.ownership, kept, self._hook, init_attempt_s)
 
@@ -118,7 +123,7 @@ class ConfluentProducer:
         # Its request may have been sent twice. A log that is not understood must not excuse a fence for each handle.
         if library.init.is_fresh and library.log.losses:
             library.abandoned_inits.add()
-        library.init.transaction_begins()
+        library.init.end_freshness()
         library.log.begin_transaction()
         library.times_given.clear()
         self._losses_before_offsets = None
@@ -201,7 +206,7 @@ class ConfluentProducer:
         self.calls.run(request, lambda: ended(limit_s), limit_s)
         self.calls.ended(request)
         if self.registration.may_have_sent_twice:
-            self.registration.renew(self.limits.recovery_timeout_s)
+            self.registration.rebuild_after_lost_connection(self.limits.recovery_timeout_s)
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -209,7 +214,7 @@ class ConfluentProducer:
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
         """Queue a record. Raises OutputRefusedError, AbortableError, BufferError when the local queue is full.
 
-        Where ``may_ask`` says so, a partition that librdkafka does not know is looked for in the cluster first.
+        With ``may_look_up_partitions``, a partition that librdkafka does not know is looked for in the cluster first.
         """
         if self.calls.blocking_error is not None:
             raise self.calls.blocking_error
@@ -221,14 +226,16 @@ class ConfluentProducer:
         try:
             library.raw.produce(topic, *args, **kwargs)
         except KafkaException as exception:
-            place, is_unknown = place_of(topic, args, kwargs), kafka_error(exception).name() == PARTITION_UNKNOWN
-            if not (is_unknown and self._queued_after_asking(topic, args, kwargs, place)):
-                self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, place)
+            described = describe_output(topic, args, kwargs)
+            is_unknown = kafka_error(exception).name() == PARTITION_UNKNOWN
+            if not (is_unknown and self._queued_after_asking(topic, args, kwargs, described)):
+                self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, described)
 
-    def _queued_after_asking(self, topic: str, args: tuple[Any, ...], kwargs: dict[str, Any], place: str) -> bool:
+    def _queued_after_asking(self, topic: str, args: tuple[Any, ...], kwargs: dict[str, Any], described: str) -> bool:
         """Queue an output whose partition only the cluster knows, not librdkafka; returns whether it was queued."""
         try:
-            if not self._may_ask() or self._lacks_partition(topic, named_arguments(*args, **kwargs)["partition"]):
+            partition = named_arguments(*args, **kwargs)["partition"]
+            if not self._may_look_up_partitions() or self._lacks_partition(topic, partition):
                 return False
         except TransactionStateError:  # inside a callback of the client library, where nothing can be asked
             return False
@@ -236,9 +243,9 @@ class ConfluentProducer:
             self.library.raw.produce(topic, *args, **kwargs)
         except KafkaException as exception:
             if kafka_error(exception).name() == PARTITION_UNKNOWN:
-                why = f"the output{place} was not queued: the client does not know its partition yet"
-                raise self.calls.must_abort(f"{why}. {_REPEAT}") from exception
-            self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, place)
+                why = f"the output{described} was not queued: the client does not know its partition yet"
+                raise self.calls.must_abort(f"{why}. {_ABORT_AND_CONTINUE}") from exception
+            self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, described)
         return True
 
     def _lacks_partition(self, topic: str, partition: int) -> bool:
@@ -255,7 +262,7 @@ class ConfluentProducer:
                 raise
             raise self.calls.must_abort(
                 f"the client does not know partition {partition} of topic {topic!r}, and no broker has said within "
-                f"{limit_s:g} s whether there is one: {kafka_error(silence).str().rstrip('.')}. {_REPEAT}"
+                f"{limit_s:g} s whether there is one: {kafka_error(silence).str().rstrip('.')}. {_ABORT_AND_CONTINUE}"
             ) from silence
         return known is not None and known.error is None and partition not in known.partitions
 
@@ -302,7 +309,7 @@ class ConfluentProducer:
             poll(_QUEUE_WAIT_S)
 
     def _stayed_full(self, what: str) -> EosError:
-        return self.calls.must_abort(f"{what}. {_REPEAT}")
+        return self.calls.must_abort(f"{what}. {_ABORT_AND_CONTINUE}")
 
     @owned()
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
@@ -329,7 +336,7 @@ class ConfluentProducer:
         if left:
             raise self.calls.must_abort(
                 f"{left} outputs of transactional.id {self.library.transactional_id!r} were not acknowledged "
-                f"within {timeout_s:g} s{self.library.last_errors.clause()}. {_REPEAT}"
+                f"within {timeout_s:g} s{self.library.last_errors.clause()}. {_ABORT_AND_CONTINUE}"
             )
 
     @owned(exclusive=True, allow_in_callbacks=True)
@@ -348,11 +355,11 @@ class ConfluentProducer:
         *,
         until_raised: bool = False,
     ) -> int:
-        def is_over() -> bool:
+        def check_and_stop() -> bool:
             self._refuse_implicit_acks()
             return until_raised and self.library.guard.error is not None
 
-        return self.calls.flush(timeout, longest_s, is_over, meanwhile)
+        return self.calls.flush(timeout, longest_s, check_and_stop, meanwhile)
 
     def _refuse_implicit_acks(self) -> None:
         self.calls.serve(0)  # the client library's log
@@ -360,7 +367,8 @@ class ConfluentProducer:
         if library.log.implicit_ack and self.calls.began_at is not None:
             raise self.calls.must_abort(
                 f"outputs of transactional.id {library.transactional_id!r} were acknowledged only implicitly, and the "
-                f"broker may have refused them (confluent-kafka-go #921): {library.log.implicit_ack}. {_REPEAT}"
+                f"broker may have refused them (confluent-kafka-go #921): {library.log.implicit_ack}. "
+                + _ABORT_AND_CONTINUE
             )
 
     @owned(exclusive=True, allow_in_callbacks=True)

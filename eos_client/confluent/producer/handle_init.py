@@ -15,7 +15,7 @@ from typing import Any
 from eos_client.ports import Clock
 
 _LEFT: dict[Hashable, int] = {}
-"""Abandoned inits of closed producers of this process, counted by claim."""
+"""Abandoned inits of closed producers of this process, counted by registration key."""
 _LATE_INIT_S = 10.0
 """A commit that succeeds this long after an init shows that no request from before it is still on its way."""
 
@@ -41,19 +41,19 @@ class HandleInit:
             self.is_fresh = True
 
     def mark_requested(self) -> None:
-        """Note that a request is about to be sent, where one is needed."""
+        """Expect an answer from now on, unless none is needed."""
         self.is_unanswered = self.is_resumable
 
     def mark_answered(self) -> None:
-        """Note that the init has ended: it succeeded, it failed for good, or the handle is abandoned."""
+        """End the init: it succeeded, it failed for good, or the handle is abandoned."""
         self.is_resumable = self.is_unanswered = False
 
     def give_up(self) -> None:
-        """Note that the handle is not to be initialised any more."""
+        """Initialise the handle no more."""
         self.is_resumable = False
 
-    def transaction_begins(self) -> None:
-        """Note that another init would not be the same one."""
+    def end_freshness(self) -> None:
+        """Let a transaction begin: another init would not be the same one."""
         self.is_fresh = False
 
 
@@ -81,25 +81,25 @@ class AbandonedInits:
         """Record that a handle was abandoned before its init was answered, or has lost a connection meanwhile."""
         self._count += 1
 
-    def bequeath(self, claim: Hashable) -> None:
-        """Leave them to the next producer of this process that has the same ``claim``."""
+    def leave_to_process(self, registration_key: Hashable) -> None:
+        """Leave them to the next producer of this process that has the same ``registration_key``."""
         if self._count:
-            _LEFT[claim] = _LEFT.get(claim, 0) + self._count
+            _LEFT[registration_key] = _LEFT.get(registration_key, 0) + self._count
             self._count = 0
 
-    def inherit(self, claim: Hashable) -> None:
-        """Take over what an earlier producer of this process with this ``claim`` has left."""
-        self._count += _LEFT.pop(claim, 0)
+    def take_from_process(self, registration_key: Hashable) -> None:
+        """Take over what an earlier producer of this process with this ``registration_key`` has left."""
+        self._count += _LEFT.pop(registration_key, 0)
 
     def on_init_succeeded(self) -> None:
-        """Note that another handle's init has succeeded."""
+        """Record that another handle's init has succeeded."""
         self._succeeded_at = self._clock()
 
     def fenced(self) -> None:
-        """Record a fence: one of them is accounted for."""
+        """Record a fence: it counts against one abandoned init."""
         self._count = max(0, self._count - 1)
 
     def committed(self) -> None:
-        """Note that the present handle has committed, so was not fenced until now."""
+        """Record a commit of the present handle, which was not fenced until now."""
         if self._count and self._clock() - self._succeeded_at >= _LATE_INIT_S:
             self._count = 0

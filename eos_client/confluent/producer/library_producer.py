@@ -104,7 +104,7 @@ class LibraryProducer:
         return self.last_errors.watching_deliveries(theirs) if is_watched else theirs
 
     def before_theirs(self, on_delivery: DeliveryCallback) -> DeliveryCallback:
-        """Return ``on_delivery`` for one output, followed by the callback that is set for all, which it replaces."""
+        """Return a callback that calls ``on_delivery`` and then the producer-wide one, which it would replace."""
         theirs = self._delivery_callback()
         if not callable(theirs):
             return on_delivery
@@ -140,7 +140,7 @@ class LibraryProducer:
         return safe_producer_settings(self.settings, self._shortest_timeout_s)
 
     def take_settings(self, settings: dict[str, Any]) -> None:
-        """Build the next one with ``settings``."""
+        """Let the next handle have ``settings``."""
         self.settings = settings
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -169,15 +169,15 @@ class LibraryProducer:
         self._leaving = None
 
     @property
-    def claim(self) -> Hashable:
-        """The id, with the cluster that it is registered at and the process that does it."""
+    def registration_key(self) -> Hashable:
+        """Process, library, cluster and transactional.id of a registration."""
         return os.getpid(), self.factory, self.settings.get("bootstrap.servers"), self.transactional_id
 
     def release_id(self) -> None:
         """Abandon the handle, whose init may still take effect, to another producer that registers the same id."""
         self.leave_behind()
         if not (self.id_is_generated or is_simulated(self._clock)):  # instances stand for processes in a simulation
-            self.abandoned_inits.bequeath(self.claim)
+            self.abandoned_inits.leave_to_process(self.registration_key)
 
     def end_dropped(self) -> None:
         """End the handle of a producer that was dropped without close(); not in the thread that collects garbage."""

@@ -151,7 +151,7 @@ def named_arguments(  # confluent_kafka's own
     return given | {"callback": callback, "on_delivery": on_delivery}
 
 
-def place_of(topic: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
+def describe_output(topic: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
     """Return topic, partition if one was chosen, and size of what ``produce`` was called with, in words."""
     given = named_arguments(*arguments, **options)
     chosen = "" if given["partition"] in (None, _ANY_PARTITION) else f", partition {given['partition']}"

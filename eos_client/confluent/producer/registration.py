@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Hashable
 from contextlib import suppress
 
 import tenacity
@@ -53,7 +52,7 @@ class Registration:
     def __init__(
         self, calls: BoundedCalls, ownership: ThreadOwnership, counters: Counters, hook: EventHook, attempt_s: float
     ) -> None:
-        self._library = calls.library
+        self.library = calls.library
         self._calls = calls
         self._ownership = ownership
         self._counters = counters
@@ -66,9 +65,9 @@ class Registration:
         """Register the id; builds a new handle when this one is finished, or has no id."""
         self._refuse_when_over()
         began_at = self._clock()
-        if not self._library.transactional_id:
+        if not self.library.transactional_id:
             self._become_transactional(limit_s)
-        elif self._calls.blocking_error is not None and not self._library.init.is_resumable:
+        elif self._calls.blocking_error is not None and not self.library.init.is_resumable:
             self._replace_handle()
         self._initialise(max(0.0, limit_s - (self._clock() - began_at)))
 
@@ -86,26 +85,26 @@ class Registration:
                 "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
             )
             raise make_kafka_error(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)  # noqa: SLF001
-        settings = self._library.settings_with_id()
+        settings = self.library.settings_with_id()
         self._calls.block_until_registered(settings["transactional.id"])
-        self._library.take_settings(settings)
+        self.library.take_settings(settings)
         self._ownership.end_sharing()
         self._replace_handle()
 
     def _replace_handle(self) -> None:
         """Replace the handle, which takes no calls until its init has succeeded; an interrupted step is done again."""
-        self._calls.block_until_registered(self._library.transactional_id)
+        self._calls.block_until_registered(self.library.transactional_id)
         self._calls.forget_transaction()  # first: this is not run again once the next handle is in use
-        self._library.leave_behind()
-        self._library.start()
+        self.library.leave_behind()
+        self.library.start()
 
     def _initialise(self, limit_s: float) -> None:
-        library = self._library
+        library = self.library
         if library.init.is_resumable and self._calls.blocking_error is None:
             self._calls.block_until_registered(library.transactional_id, resumable=True)
         if library.thread.is_real:  # in a simulated cluster, instances stand for processes
             self._release_other_handles()
-            library.abandoned_inits.inherit(library.claim)
+            library.abandoned_inits.take_from_process(library.registration_key)
             _UNANSWERED.add(weakref.ref(self, _UNANSWERED.discard))
         try:
             self._initialise_within(limit_s)
@@ -126,14 +125,14 @@ class Registration:
             retry=tenacity.retry_if_exception_type((errors.RetriableError, errors.RebuildProducerError)),
             stop=lambda _: self.is_past_deadline or self._clock() >= deadline,
             wait=tenacity.wait_exponential(multiplier=0.001, max=1.0),
-            before_sleep=lambda _: None if self._library.init.is_resumable else self._replace_handle(),
+            before_sleep=lambda _: None if self.library.init.is_resumable else self._replace_handle(),
             reraise=True,
         )
         retrying(self._init_once, deadline)
 
     def _init_once(self, deadline: float) -> None:
         attempt_s = min(self._attempt_s, max(_INIT_ATTEMPT_MIN_S, deadline - self._clock()))
-        raw, init = self._library.raw, self._library.init
+        raw, init = self.library.raw, self.library.init
         init.mark_requested()
         try:
             self._calls.run(TransactionalRequest.INIT, lambda: init.attempt(raw, attempt_s), attempt_s)
@@ -150,15 +149,11 @@ class Registration:
         """Whether the time to wait for the cluster is over."""
         return self._clock() >= self._give_up_at
 
-    @property
-    def claim(self) -> Hashable:
-        """What is registered, and where."""
-        return self._library.claim
-
     def _release_other_handles(self) -> None:
+        key = self.library.registration_key
         for each in _UNANSWERED.copy():
             other = each()
-            if other is not None and other is not self and other.claim == self.claim:
+            if other is not None and other is not self and other.library.registration_key == key:
                 with suppress(errors.WrongThreadError):
                     other.release_id()
 
@@ -169,9 +164,9 @@ class Registration:
         The next ``init_transactions`` of this one takes the id back. Raises WrongThreadError while another thread uses
         the producer.
         """
-        if self._library.init.is_unanswered and not self._library.guard.is_running():
-            self._calls.block_until_registered(self._library.transactional_id)
-            self._library.release_id()
+        if self.library.init.is_unanswered and not self.library.guard.is_running():
+            self._calls.block_until_registered(self.library.transactional_id)
+            self.library.release_id()
 
     def rebuild(self, limit_s: float) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
@@ -181,14 +176,14 @@ class Registration:
         """
         self._refuse_when_over()
         began_at, error = self._clock(), self._calls.blocking_error
-        age_s, old = self._calls.transaction_age_s, self._library.identity
-        if not self._library.init.is_resumable:
+        age_s, old = self._calls.transaction_age_s, self.library.identity
+        if not self.library.init.is_resumable:
             self._replace_handle()
         self._initialise(limit_s)
         self._counters.producer_rebuilds += 1
         self._hook(
             ProducerRebuilt(
-                transactional_id=self._library.transactional_id,
+                transactional_id=self.library.transactional_id,
                 cause=_cause_of(error),
                 reason=str(error or "asked for"),
                 duration_s=self._clock() - began_at,
@@ -205,12 +200,12 @@ class Registration:
         unreported.
         """
         self._calls.drain_events()
-        return self._library.log.may_have_sent_twice() or self._calls.blocking_error is not None
+        return self.library.log.may_have_sent_twice() or self._calls.blocking_error is not None
 
-    def renew(self, limit_s: float) -> None:
+    def rebuild_after_lost_connection(self, limit_s: float) -> None:
         """Fence requests that are still in flight. What was confirmed stays confirmed, even if this fails."""
-        if self._calls.takes_id_back and self._calls.blocking_error is None:
-            library = self._library
+        if self._calls.recovers_from_own_fence and self._calls.blocking_error is None:
+            library = self.library
             self._calls.block_calls(_sent_twice(library.transactional_id, log_understood=library.log.understood))
             with suppress(errors.EosError):
                 self.rebuild(limit_s)
