@@ -357,7 +357,8 @@ class EosConsumer:
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Read committed offsets; waits for pending transactional ones (KIP-447). ``timeout`` in seconds."""
         with consumer_errors("committed()", self._library.group_id, (place.topic for place in partitions)):
-            return self._library.committed(partitions, timeout)
+            committed: list[TopicPartition] = self._library.raw.committed(partitions, timeout)
+        return committed
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 

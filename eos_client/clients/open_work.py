@@ -125,7 +125,7 @@ class OpenWork:
     # -- where partitions start --------------------------------------------------------------------------------------
 
     def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
-        """Commit start offsets, if the gate lets it pass; returns whether they were committed.
+        """Commit start offsets, if the gate lets it pass; returns False if that remains to be done.
 
         A plain commit that is sent twice could be served after the transactions that follow, and undo them. A consumer
         that assigns by hand has no group, and commits nothing.

@@ -82,9 +82,8 @@ class HandleThread:
         """Run ``function`` and return its error, if it raised one; raises OverdueError after ``budget_s`` real seconds.
 
         Raises ClientClosedError while the interpreter shuts down: no thread runs any more then, and a start would wait
-        for ever.
-
-        A call whose caller was interrupted by an exception is still running: its own budget is waited for first.
+        for ever. A call whose caller was interrupted by an exception is still running: its own budget is waited for
+        first.
         """
         _require_running_interpreter()
         before = self._last

@@ -208,10 +208,7 @@ class Serializers:
         return key, value, own or headers
 
     def output(self, output: Any, default_topic: str | None) -> Any:
-        """Return a transform's output with key and value as bytes.
-
-        What is no output, or has no topic, is returned as it is and refused elsewhere.
-        """
+        """Return a transform's output with key and value as bytes; an invalid one, to be refused later, as it is."""
         record = OutputRecord(value=output) if isinstance(output, bytes) else output
         if not isinstance(record, OutputRecord) or (topic := record.topic or default_topic) is None:
             return output
@@ -219,10 +216,7 @@ class Serializers:
         return replace(record, key=key, value=value, headers=headers)
 
     def messages(self, topic: str, messages: Any) -> Any:
-        """Return copies of a batch's messages with key and value as bytes.
-
-        What is no message is returned as it is and refused elsewhere.
-        """
+        """Return copies of a batch's messages with key and value as bytes; an invalid one stays as it is."""
         if not isinstance(messages, list):
             return messages
         return [self.arguments(topic, each) if isinstance(each, dict) else each for each in messages]

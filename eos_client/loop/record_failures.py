@@ -116,7 +116,7 @@ class FailedRecords:
         Write the first one that the producer accepts. Empty for "skip"; raises TransformError for "stop".
         """
         if self._stops:
-            raise _transform_error(record, error) from error
+            raise TransformError(*key_of(record), error) from error
         topic, partition, offset = key = key_of(record)
         where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
         error_text = str(error) if isinstance(error, KnownFailureError) else text_of(error, ERROR_CHARACTERS_MAX)
@@ -133,7 +133,7 @@ class FailedRecords:
         TransformError for "stop", and when not even the smallest dead letter can be written.
         """
         if self._stops:
-            raise _transform_error(record, error) from error
+            raise TransformError(*key_of(record), error) from error
         key = key_of(record)
         if key not in self._handled:
             self._known[key] = text_of(error, ERROR_CHARACTERS_MAX)
@@ -150,10 +150,7 @@ class FailedRecords:
         return TransformError(*key, refusal, letter_of=failure)
 
     def apply_endings(self, committed: int, aborted: int, assigned: Collection[InputPartition]) -> None:
-        """Apply `committed` or `aborted` if a transaction has ended since the last call, also in a callback.
-
-        ``committed`` and ``aborted``: totals since the session began.
-        """
+        """Apply `committed` or `aborted` if its total since the session began has changed since the last call."""
         if aborted != self._endings_seen[1]:
             self.aborted(assigned)
         elif committed != self._endings_seen[0]:
@@ -271,10 +268,6 @@ class FailedRecords:
             if (left_s := until - self._clock()) <= 0:
                 return
             self._clock.sleep(min(left_s, _SLEEP_SLICE_S))
-
-
-def _transform_error(record: Record, error: BaseException) -> TransformError:
-    return TransformError(*key_of(record), error)
 
 
 def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGuard[Exception]:

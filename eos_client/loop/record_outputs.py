@@ -77,10 +77,6 @@ def _copies_of(given: Iterable[Any]) -> list[Any]:
     return outputs
 
 
-def _has_time(output: Any) -> bool:
-    return getattr(output, "timestamp_ms", None) is not None
-
-
 class _RefusedError(Exception):
     """One output can never be written; its cause says why."""
 
@@ -231,7 +227,8 @@ class RecordOutputs:
             self._write_all(outputs)
 
     def _write_all(self, outputs: list[Any]) -> None:
-        if self._writes_apart and len(alike := [[*each] for _, each in groupby(outputs, _has_time)]) > 1:
+        groups = groupby(outputs, lambda each: getattr(each, "timestamp_ms", None) is not None)
+        if self._writes_apart and len(alike := [[*group] for _, group in groups]) > 1:
             for group in alike:
                 self._write_all(group)
                 self._session.await_deliveries()

@@ -28,9 +28,8 @@ class TransactionUnderWay:
 
     def begin(self) -> None:
         """Begin with the first record."""
-        now = self._clock()
+        self._working_since = now = self._clock()
         self._due_at = now + self._interval_s
-        self._working_since = now
 
     def hold(self) -> None:
         """Let it be due again one interval from now, because the gate was closed."""

@@ -288,7 +288,7 @@ def test_the_parts_are_told_of_an_assignment_before_the_listener_and_fix_starts_
     membership, follower = joined
     library.raw.callbacks["on_assign"](library.raw, to_kafka(0, 1))
     assert membership.assigned == {ZERO, ONE}
-    assert follower.told == [("expect", [0, 1]), ("on_assigned", [0, 1]), ("pin_starts", [])]
+    assert follower.told == [("expect", [0, 1]), ("on_assigned", [0, 1]), ("commit_start_offsets", [])]
 
 
 def test_the_listener_hears_of_a_revocation_while_the_partitions_are_ours_and_of_a_loss_when_they_are_not(

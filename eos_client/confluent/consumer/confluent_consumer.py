@@ -208,10 +208,7 @@ class ConfluentConsumer:
     # -- committed and aborted work ----------------------------------------------------------------------------------
 
     def record_committed(self, positions: InputPositions) -> None:
-        """Record that a transaction has committed ``positions``; more may have been handed over since.
-
-        Stored offsets up to them must not be sent after that.
-        """
+        """Record that a transaction has committed ``positions``: stored offsets up to them are dropped."""
         for partition, position in dict(positions).items():
             self.handed.work.committed_up_to(partition, position.next_offset)
         self.plain.drop_stored({partition: position.next_offset for partition, position in positions.items()})
@@ -292,7 +289,7 @@ class ConfluentConsumer:
             self.handed.forget_next(list(self.handed.next_offsets))
         parts.continue_at(partitions)
         if by_hand:
-            parts.pin_starts()
+            parts.commit_start_offsets()
 
     def unassign(self) -> None:
         """Drop the assignment; its records that wait to be handed over are dropped with it."""

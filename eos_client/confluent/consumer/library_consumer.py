@@ -196,15 +196,11 @@ class LibraryConsumer:
         """The group's name; empty where none is set."""
         return str(self.settings.get("group.id", ""))
 
-    def committed(self, partitions: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
-        """Read committed offsets as confluent_kafka does; waits for pending transactional ones (KIP-447)."""
-        with consumer_errors("committed()"):
-            committed: list[TopicPartition] = self.raw.committed(partitions, timeout_s)
-        return committed
-
     def entries(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, CommittedOffset]:
-        """Read the stable committed offsets with their metadata; partitions without one are left out."""
-        found = with_offsets(self.committed(to_kafka(partitions), timeout_s))
+        """Read the stable committed offsets (KIP-447) with their metadata; partitions without one are left out."""
+        with consumer_errors("committed()"):
+            answer = self.raw.committed(to_kafka(partitions), timeout_s)
+        found = with_offsets(answer)
         return {InputPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "") for p in found}
 
     def stable(self, partitions: Iterable[InputPartition]) -> Mapping[InputPartition, int] | None:

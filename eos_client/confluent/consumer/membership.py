@@ -238,7 +238,7 @@ class Membership:
         if not self.is_leaving:
             self._callback(self._assigned_to_us, partitions)
             # A callback of its own: if it is interrupted, the application's on_assign must not run again.
-            self._callback(lambda _: self._parts.pin_starts(), [])
+            self._callback(lambda _: self._parts.commit_start_offsets(), [])
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         if not self._revoked_before_close:

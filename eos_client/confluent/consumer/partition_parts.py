@@ -83,13 +83,13 @@ class PartitionParts:
         self.chosen = ChosenPositions()
         self.starts = StartOffsets(library, commit_starts, self.seeks, report, clock)
 
-    def pin_starts(self) -> None:
-        """Let later owners start where this assignment does, also when nothing is committed before it ends.
+    def commit_start_offsets(self) -> None:
+        """Commit start offsets that the group lacks, so that later owners start where this assignment does.
 
         Called inside on_assign: what fails here is tried again, and reported, by the next fetch.
         """
         with contextlib.suppress(RuntimeError, KafkaException):
-            self.starts.pin()
+            self.starts.commit_missing()
 
     def departed(self, partitions: Partitions) -> None:
         """Forget ``partitions``, but for the work in them, which the gate needs to abort its transaction."""
@@ -104,10 +104,7 @@ class PartitionParts:
         self.rewinding.forget(partitions)
 
     def forget_deleted(self, partitions: Partitions) -> None:
-        """Forget ``partitions`` and the work in them: their topic was created again with fewer partitions.
-
-        The rebalance that follows takes them back.
-        """
+        """Forget ``partitions``, which a recreated topic lacks, and the work in them; a rebalance takes them back."""
         self.departed(partitions)
         self.handed.work.forget(partitions)
 

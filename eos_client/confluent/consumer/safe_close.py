@@ -51,10 +51,9 @@ def unsubscribe_when_lost(raw: Any) -> None:
 def serve_before_close(raw: Any, *, unsubscribe: bool) -> None:
     """Serve the rebalance callbacks that are due, so that ``raw.close()`` meets none.
 
-    Waits at most 5 s, not counting the callbacks.
-
-    ``unsubscribe``: end the membership first; then nothing more can become due, and the revoke callback has run on
-    return. A classic static member must not (KIP-345: it stays a member until its session ends).
+    Waits at most 5 s, not counting the callbacks. ``unsubscribe``: end the membership first; then nothing more can
+    become due, and the revoke callback has run on return. A classic static member must not (KIP-345: it stays a member
+    until its session ends).
     """
     with suppress(KafkaException, RuntimeError):  # a client that failed for good; its calls have raised that
         if unsubscribe:

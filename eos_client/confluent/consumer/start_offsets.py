@@ -81,7 +81,7 @@ class StartOffsets:
     _report: Callable[[str], None]
     _clock: Callable[[], float]
     _starts: dict[InputPartition, _Start] = field(default_factory=dict, init=False)
-    _places: dict[InputPartition, tuple[int | None, int]] = field(default_factory=dict, init=False)
+    _sought: dict[InputPartition, tuple[int | None, int]] = field(default_factory=dict, init=False)
     _ask_at: float = field(default=0.0, init=False)
     _unanswered_since: float | None = field(default=None, init=False)
 
@@ -101,19 +101,19 @@ class StartOffsets:
         for partition in started:
             start = self._start_of(partition)
             start.needs_commit = self._library.reset_policy is ResetPolicy.LATEST
-            start.is_held = start.is_held or partition in self._places
+            start.is_held = start.is_held or partition in self._sought
         self._library.resume(started)  # a drain's pause outlives a revocation during the drain
 
-    def continue_at(self, places: Mapping[InputPartition, tuple[int | None, int]]) -> None:
+    def continue_at(self, sought: Mapping[InputPartition, tuple[int | None, int]]) -> None:
         """Let partitions start where the application has sought, once they are assigned again.
 
-        Each comes with the offset that the group had committed for it, and the place, which may be a logical offset.
+        Each comes with the offset that the group had committed for it, and the offset to seek, which may be logical.
         If the group has another offset by then, another member has committed it, and that one counts.
         """
-        self._places.update(places)
+        self._sought.update(sought)
 
-    def pin(self) -> None:
-        """With ``latest``, give the assigned partitions that have no committed offset one: the end as it is now.
+    def commit_missing(self) -> None:
+        """With ``latest``, commit the present end as the start offset of assigned partitions that have none.
 
         What cannot be read or committed now is tried again while records are fetched.
         """
@@ -160,7 +160,7 @@ class StartOffsets:
         held = self.held & frozenset(partitions)
         for partition in partitions:
             self._starts.pop(partition, None)
-            self._places.pop(partition, None)
+            self._sought.pop(partition, None)
         if held:
             self._library.resume(held)
 
@@ -169,7 +169,7 @@ class StartOffsets:
         if not self._starts:
             return batch
         if self._clock() >= self._ask_at:
-            self.pin()
+            self.commit_missing()
         arrived: dict[InputPartition, int] = {}
         waiting = self.waiting
         for run in batch.runs:
@@ -237,8 +237,8 @@ class StartOffsets:
             if self._library.reset_policy is not ResetPolicy.LATEST:
                 known.update(dict.fromkeys(asked - known.keys()))
         for partition, offset in known.items():
-            before, place = self._places.pop(partition, (None, offset))
-            self._starts[partition].learn(place if before == offset else offset)
+            before, sought = self._sought.pop(partition, (None, offset))
+            self._starts[partition].learn(sought if before == offset else offset)
         self._ask_at = self._clock() + _RETRY_INTERVAL_S
         return answer is not None
 

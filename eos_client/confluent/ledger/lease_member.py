@@ -132,8 +132,7 @@ class LeaseMember:
         return next((at.error for at in answer or [] if at.error is not None), None)
 
     def _end(self, reason: str) -> None:
-        if self.ended is None:
-            self.ended = reason
+        self.ended = self.ended or reason
 
     def close(self) -> None:
         """Close without LeaveGroup: a static member stays in the group until its session ends."""

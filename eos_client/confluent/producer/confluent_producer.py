@@ -18,12 +18,7 @@ from eos_client.confluent.failures.producer_failures import OUTPUT, OutputWords,
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
-from eos_client.confluent.producer.output_arguments import (
-    describe_output,
-    guard_call,
-    guard_messages,
-    named_arguments,
-)
+from eos_client.confluent.producer.output_arguments import describe_output, guard_call, guard_messages, named_arguments
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
@@ -328,10 +323,7 @@ class ConfluentProducer:
         return queued
 
     def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
-        """Wait until every record is acknowledged; raises AbortableError when some are not within ``timeout_s``.
-
-        ``meanwhile`` is called while there is nothing to do but wait.
-        """
+        """Wait until every record is acknowledged, calling ``meanwhile``; raises AbortableError after ``timeout_s``."""
         left = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else FLUSH_SLICE_S, meanwhile)
         if left:
             raise self.calls.must_abort(

@@ -61,10 +61,9 @@ class AbandonedInits:
     """Whether a fence may be of our own making: an init that was abandoned without an answer explains one fence.
 
     It may be a producer's own, or that of an earlier one of this process: closing a producer does not recall a request
-    that is in flight.
-    A further fence is another instance's, and so is every fence after a commit that came `_LATE_INIT_S` after the init
-    that followed. So a newer instance loses the id at most once for each abandoned init, and two instances
-    never take turns.
+    that is in flight. A further fence is another instance's, and so is every fence after a commit that came
+    `_LATE_INIT_S` after the init that followed. So a newer instance loses the id at most once for each abandoned init,
+    and two instances never take turns.
     """
 
     def __init__(self, clock: Clock) -> None:
