@@ -29,6 +29,7 @@ _TOGETHER = {
         "tests/spark/test_local_secured_cluster.py",
         "tests/spark/test_local_stream.py",
     ),
+    "refusals": ("tests/spark/test_local_driver.py", "tests/spark/test_local_refusals.py"),
     "session": ("tests/spark/test_local_",),
     "cluster": ("tests/kafka/test_embedded_cluster.py", "tests/recovery/test_coordinators.py"),
 }
@@ -39,12 +40,18 @@ _START_FIRST = (
     *_TOGETHER["proxies"],
     *_TOGETHER["credentials of commands"],
     *_TOGETHER["credentials"],
+    *_TOGETHER["streams"],
     *_TOGETHER["session"],
     "tests/kafka/test_embedded_kafka.py",
     *_TOGETHER["deaths"],
     "tests/cli/test_demo_command.py",
     *_TOGETHER["cluster"],
+    "tests/kafka/test_tutorial.py",
+    "tests/recovery/test_two_instances.py",
     "tests/kafka/test_rebalance_commit.py",
+    "tests/kafka/test_loop_failed_records.py",
+    "tests/kafka/test_exit.py",
+    "tests/kafka/test_user_errors.py",
     "tests/packaging/test_environments.py",
 )
 
