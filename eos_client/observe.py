@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 import structlog
 
 from eos_client.core.commit_gate import GateRule
-from eos_client.core.model import GroupGeneration, InputPartition, named
+from eos_client.core.model import GroupGeneration, InputPartition, format_partitions
 from eos_client.errors import ConfigurationError
 
 LOGGER = logging.getLogger("eos_client")
@@ -40,7 +40,7 @@ class Event:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, frozenset):
-        return named(value)
+        return format_partitions(value)
     if isinstance(value, GroupGeneration):
         return value.generation_id
     if isinstance(value, Enum):

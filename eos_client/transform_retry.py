@@ -10,7 +10,7 @@ import tenacity
 from eos_client.errors import ConfigurationError, shown
 
 _ATTEMPTS_MAX = 100_000
-_SAME_S = 1e-6
+_TOLERANCE_S = 1e-6
 
 
 def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float | None:
@@ -49,7 +49,7 @@ def check_policy(policy: object) -> None:
             "transform_retry decides by what the transform returned, but only failures are repeated. Raise an "
             "exception in the transform instead, and name its class by tenacity.retry_if_exception_type."
         )
-    if longest_wait_s(policy, _SAME_S) == math.inf:  # no limit of its waits would end it
+    if longest_wait_s(policy, _TOLERANCE_S) == math.inf:  # no limit of its waits would end it
         raise ConfigurationError(
             "transform_retry never stops and does not wait: it would call the transform for one record for ever. "
             "Give it a stop, for example stop=tenacity.stop_after_attempt(3)."
@@ -100,7 +100,7 @@ def bounded(
 
     def stop(state: tenacity.RetryCallState) -> bool:
         pause_s = _seconds(state.upcoming_sleep)
-        return policy.stop(state) or state.idle_for + pause_s > waits_max_s + _SAME_S or is_over(pause_s)
+        return policy.stop(state) or state.idle_for + pause_s > waits_max_s + _TOLERANCE_S or is_over(pause_s)
 
     def retry(state: tenacity.RetryCallState) -> bool:
         return state.outcome is not None and state.outcome.failed and bool(policy.retry(state))

@@ -16,7 +16,7 @@ from unittest import mock
 
 from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord, observe
 from eos_client.core.commit_gate import CommitAttempt, CommitRuling
-from eos_client.core.model import named
+from eos_client.core.model import format_partitions
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulator import BrokerSettings, Delivered, PeerMember
 from examples.hand_written_loop import by_hand, cluster_with_rebalance
@@ -104,7 +104,7 @@ def _note(step: Step) -> str | None:
         case CommitRuling(decision=decision, rule=rule):
             return f"Note over L: gate: {decision.name} ({rule})"
         case observe.PartitionsRevoked(partitions=partitions, generation=generation):
-            return f"Note over L: {named(partitions)} given up on generation {generation.generation_id}"
+            return f"Note over L: {format_partitions(partitions)} given up on generation {generation.generation_id}"
         case observe.CommitSkipped(held_for_s=held_for_s):
             return f"Note over L: commit skipped, held for {held_for_s:.2f} s"
         case observe.TransactionCommitted(records_in=records, generation=generation, inside_revoke=inside):
@@ -121,7 +121,7 @@ def drawing() -> str:
 def _lines(drawn: list[Step]) -> Iterator[str | None]:
     """Name the partitions in the heartbeat whose response revoked them, and in the one that acknowledged that."""
     revoked, partitions = next(
-        (n, named(step.partitions)) for n, step in enumerate(drawn) if isinstance(step, observe.PartitionsRevoked)
+        (n, format_partitions(s.partitions)) for n, s in enumerate(drawn) if isinstance(s, observe.PartitionsRevoked)
     )
     heartbeats = [n for n, step in enumerate(drawn) if isinstance(step, Delivered) and "Heartbeat" in step.request]
     before, after = max(n for n in heartbeats if n < revoked), min(n for n in heartbeats if n > revoked)

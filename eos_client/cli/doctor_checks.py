@@ -14,7 +14,7 @@ from functools import partial
 from eos_client.cli.transactions import Survey, abort_command, shown_age
 from eos_client.config.client_settings import group_protocol
 from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription
-from eos_client.core.hanging_transactions import Standing
+from eos_client.core.hanging_transactions import TransactionStatus
 from eos_client.core.internal_logs import INTERNAL_LOGS, judge_internal_log, whole_number
 from eos_client.core.model import TopicDescription
 
@@ -287,12 +287,12 @@ def check_open_transactions(facts: Facts) -> Iterator[Finding]:
         _warn(_HANGING, f"not looked for on {topic}: {reason}", "look as a user who may read it")
         for topic, reason in facts.survey.unread.items()
     )
-    unlisted = [(each, standing) for each, standing in facts.survey.found if standing is not Standing.ONGOING]
-    for each, standing in unlisted:
+    unlisted = [(each, status) for each, status in facts.survey.found if status is not TransactionStatus.ONGOING]
+    for each, status in unlisted:
         age = shown_age((facts.survey.now_ms - each.last_timestamp_ms) // 1000)
         subject = f"transaction at {each.topic}[{each.partition}]@{each.start_offset}"
-        text = f"{standing.value}; its last record is {age} old, and read_committed readers wait before it"
-        if standing is Standing.HANGING:
+        text = f"{status.value}; its last record is {age} old, and read_committed readers wait before it"
+        if status is TransactionStatus.HANGING:
             yield _fail(subject, text, abort_command(each.topic, each.partition, each.start_offset))
         else:
             yield _warn(subject, text, "look again with eos-client txn list, as a user who may see all ids")

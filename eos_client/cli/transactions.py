@@ -15,14 +15,18 @@ from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosProducer
 from eos_client.config.client_settings import BROKERS_TRANSACTION_LIMIT_MS, LOG_LEVEL_CRITICAL, for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
-from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing, standing_of
+from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, TransactionStatus, status_of
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 if TYPE_CHECKING:
     from eos_client.kafka_python.transactions_admin import TransactionsAdmin
 
 _SECONDS_OF_UNIT = (("days", 86_400), ("h", 3_600), ("min", 60))
-_STATE_OF_STANDING = {Standing.HANGING: "Hanging", Standing.HIDDEN: "Hidden", Standing.RECENT: "Unlisted"}
+_STATE_BY_STATUS = {
+    TransactionStatus.HANGING: "Hanging",
+    TransactionStatus.HIDDEN: "Hidden",
+    TransactionStatus.RECENT: "Unlisted",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class Survey:
     """What coordinators know and what partitions hold; ``unread`` says of which topics that is not known, and why."""
 
     known: tuple[KnownTransaction, ...]
-    found: tuple[tuple[OpenTransaction, Standing], ...]
+    found: tuple[tuple[OpenTransaction, TransactionStatus], ...]
     unread: Mapping[str, str]
     now_ms: int
 
@@ -69,7 +73,7 @@ def survey(admin: ClusterAdmin, transactions: TransactionsAdmin, topics: Sequenc
     sees_all_ids = not unlisted or transactions.sees_all_ids()
     now_ms = round(time.time() * 1000)
     standings = (
-        (each, standing_of(each, known, now_ms=now_ms, limit_ms=limit_ms, sees_all_ids=sees_all_ids))
+        (each, status_of(each, known, now_ms=now_ms, limit_ms=limit_ms, sees_all_ids=sees_all_ids))
         for each in found
         if each.topic not in unlisted or _identity(each) in still
     )
@@ -124,13 +128,13 @@ def _known_rows(seen: Survey, topics: Sequence[str], *, every: bool) -> Iterator
 
 def _unlisted_rows(seen: Survey) -> Iterator[dict[str, Any]]:
     owners = {each.producer_id: each for each in seen.known}
-    for each, standing in seen.found:
-        if standing is not Standing.ONGOING:
+    for each, status in seen.found:
+        if status is not TransactionStatus.ONGOING:
             age_s = (seen.now_ms - each.last_timestamp_ms) // 1000
             places = [(each.topic, each.partition, each.start_offset)]
-            hanging = None if standing is Standing.HIDDEN else standing is Standing.HANGING
+            hanging = None if status is TransactionStatus.HIDDEN else status is TransactionStatus.HANGING
             owner = owners.get(each.producer_id)
-            yield _row(owner, each, _STATE_OF_STANDING[standing], (age_s, None), places, hanging=hanging)
+            yield _row(owner, each, _STATE_BY_STATUS[status], (age_s, None), places, hanging=hanging)
 
 
 def _row(
@@ -173,7 +177,7 @@ def _as_text(row: Mapping[str, Any]) -> str:
 
 
 def _age(row: Mapping[str, Any]) -> str:
-    if row["state"] in _STATE_OF_STANDING.values():
+    if row["state"] in _STATE_BY_STATUS.values():
         return f"last record {shown_age(row['age_s'])} old"
     within = "" if row["timeout_s"] is None else f" of at most {shown_age(row['timeout_s'])}"
     return f"open for {shown_age(row['age_s'])}{within}"
@@ -228,8 +232,8 @@ def abort_on_partition(access: ClusterAccess, topic: str, partition: int, start_
     place = f"{topic}[{partition}]"
     with cluster_admin(access) as admin, transactions_admin(access) as transactions:
         seen = survey(admin, transactions, [topic])
-        here = [(each, standing) for each, standing in seen.found if each.partition == partition]
-        chosen = [(each, standing) for each, standing in here if each.start_offset == start_offset]
+        here = [(each, status) for each, status in seen.found if each.partition == partition]
+        chosen = [(each, status) for each, status in here if each.start_offset == start_offset]
         if topic in seen.unread:
             raise ClusterUnfitError(f"{topic} could not be looked at: {seen.unread[topic]}")
         if not chosen:
@@ -237,9 +241,9 @@ def abort_on_partition(access: ClusterAccess, topic: str, partition: int, start_
             raise CommandLineError(
                 f"no open transaction begins at {place}@{start_offset}; those that are open there begin at: {begins}"
             )
-        ((transaction, standing),) = chosen
-        if standing is not Standing.HANGING and not force:
-            raise CommandLineError(_not_hanging(seen, transaction, standing))
+        ((transaction, status),) = chosen
+        if status is not TransactionStatus.HANGING and not force:
+            raise CommandLineError(_not_hanging(seen, transaction, status))
         try:
             transactions.abort_on_partition(transaction)
         except ClusterUnavailableError as error:
@@ -253,11 +257,11 @@ def abort_on_partition(access: ClusterAccess, topic: str, partition: int, start_
     print(f"aborted {place}@{start_offset} of producer {transaction.producer_id} epoch {transaction.producer_epoch}")
 
 
-def _not_hanging(seen: Survey, transaction: OpenTransaction, standing: Standing) -> str:
+def _not_hanging(seen: Survey, transaction: OpenTransaction, status: TransactionStatus) -> str:
     what = f"{transaction.topic}[{transaction.partition}]@{transaction.start_offset} is not known to hang"
     forced = "--force ends it on this partition all the same, whatever becomes of it on others"
-    if standing is not Standing.ONGOING:
-        return f"{what}: {standing.value}. {forced}"
+    if status is not TransactionStatus.ONGOING:
+        return f"{what}: {status.value}. {forced}"
     (name,) = [each.transactional_id for each in seen.known if each.producer_id == transaction.producer_id]
     return (
         f"{what}: it is of transactional id {name!r}, whose coordinator will end it. Ask that one to do so now with "

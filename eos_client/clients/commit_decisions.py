@@ -35,7 +35,7 @@ class CommitDecisions:
 
     @property
     def is_held(self) -> bool:
-        """Whether the gate has kept the work back."""
+        """Whether the gate has skipped a commit of the work."""
         return self._held_since is not None
 
     @property
@@ -92,8 +92,8 @@ class CommitDecisions:
             self._consumer.fetching.serve_callbacks(drain=True)
             if not is_still_due():
                 break
-            in_vain = round_number == _SERVE_ROUNDS_MAX
-            ruling, snapshot = self.decide(positions(), left=left(), served_in_vain=in_vain)
+            is_last = round_number == _SERVE_ROUNDS_MAX
+            ruling, snapshot = self.decide(positions(), left=left(), served_in_vain=is_last)
         return ruling, snapshot
 
     def record(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:

@@ -40,7 +40,7 @@ class PlainCommits:
         self._hook = hook
         self._application_on_commit = on_commit
         self._decisions = CommitDecisions(consumer, hook, clock)
-        self._asking: list[set[InputPartition]] = []
+        self._departed_while_deciding: list[set[InputPartition]] = []
 
     # -- what the application commits --------------------------------------------------------------------------------
 
@@ -116,30 +116,31 @@ class PlainCommits:
     def _decide(self, requested: Offsets) -> tuple[CommitRuling, Offsets]:
         """Ask the gate about ``requested`` and what is pending; returns its ruling and the offsets that it is about.
 
-        Callbacks may be served meanwhile. For them the requested offsets count as pending, so that a revocation commits
-        them, and the ruling does not cover those any more. Offsets of partitions that left without that are refused,
-        even if the partitions have come back. Afterwards they stay pending only if the gate is closed; the skip is
+        Callbacks may run meanwhile. While they run, ``requested`` counts as pending, so a revocation commits it; what
+        it committed is no longer part of the ruling. Offsets of partitions that left without a commit are refused, even
+        if the partitions were assigned again. Afterwards they stay pending only if the gate is closed; the skip is
         logged here.
         """
         before = {p: self._offsets.pending[p] for p in requested if p in self._offsets.pending}
-        left: set[InputPartition] = set()
+        departed: set[InputPartition] = set()
         decision = CommitDecision.ABORT
-        self._asking.append(left)
+        self._departed_while_deciding.append(departed)
         try:
             self._offsets.pending.update(requested)
             ruling, snapshot = self._decisions.decide_after_callbacks(
-                lambda: self._positions(self._offsets.pending), left=lambda: frozenset(left & requested.keys())
+                lambda: self._positions(self._offsets.pending), left=lambda: frozenset(departed & requested.keys())
             )
-            asked = {**self._offsets.pending, **{p: place for p, place in requested.items() if p in left}}
+            asked = {**self._offsets.pending, **{p: place for p, place in requested.items() if p in departed}}
             decision = ruling.decision
         finally:
-            self._asking = [each for each in self._asking if each is not left]  # a callback may have asked, too
+            under_way = self._departed_while_deciding  # a callback may have asked, too
+            self._departed_while_deciding = [each for each in under_way if each is not departed]
             if decision is CommitDecision.ABORT:
                 self._take_back(requested, before)
             elif decision is CommitDecision.COMMIT:
                 self._take_back(requested, {})  # their pending offsets, sent later, would move the group's backwards
         self._decisions.record(ruling, snapshot)
-        refused = frozenset(requested.keys() & asked.keys() - left)
+        refused = frozenset(requested.keys() & asked.keys() - departed)
         if ruling.decision is CommitDecision.ABORT and refused:
             self._hook(CommitRefused(partitions=refused, rule=ruling.rule, reason=ruling.reason))
         return ruling, asked
@@ -168,12 +169,11 @@ class PlainCommits:
             self._hook(CommitRefused(partitions=frozenset(due), rule=None, reason=str(error)))
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
-        """Drop what is still pending for them: the next owner starts from the committed offset."""
-        left = frozenset(self._offsets.pending) & partitions
-        for left_meanwhile in self._asking:
-            left_meanwhile.update(left)
+        """Drop the pending offsets of ``partitions``: the next owner starts from the committed offset."""
+        dropped = frozenset(self._offsets.pending) & partitions
+        for departed in self._departed_while_deciding:
+            departed.update(dropped)
         self._offsets.departed(partitions)
-        if left:
-            self._hook(
-                CommitRefused(partitions=left, rule=None, reason="the partitions left before a commit was confirmed")
-            )
+        if dropped:
+            reason = "the partitions left before a commit was confirmed"
+            self._hook(CommitRefused(partitions=dropped, rule=None, reason=reason))

@@ -20,7 +20,7 @@ from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import write_by
-from eos_client.core.model import InputPartition, InputPositions, Outcome, named, record_count
+from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
 from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, TransactionEvent, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
 from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord, OverridableProducer
@@ -430,7 +430,9 @@ class TransactionSession:
             if ending is not None and ending.outcome is Outcome.ABORTED:
                 self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
         elif self.has_open_work:
-            self._abort_for_rebalance(f"a rebalance took {named(covered)} with records that were not processed yet")
+            self._abort_for_rebalance(
+                f"a rebalance took {format_partitions(covered)} with records that were not processed yet"
+            )
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
@@ -445,7 +447,7 @@ class TransactionSession:
         """Keep their positions: the gate still needs them to abort the transaction they are in."""
         gone = partitions & self._consumer.positions.keys()
         if gone and self.has_open_work and not self.is_unresolved:
-            self._fail_block(f"{named(gone)} left with records of the open transaction")
+            self._fail_block(f"{format_partitions(gone)} left with records of the open transaction")
 
     def _abort_for_rebalance(self, reason: str) -> None:
         if not self.block.is_open:  # a block aborts by itself, as soon as the error has left it

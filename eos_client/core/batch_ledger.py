@@ -174,8 +174,8 @@ class SlotQuestion:
     accepts: bool = False
 
     @property
-    def known(self) -> LedgerEntry:
-        """The entry, for the rules after the one that refuses a missing entry."""
+    def known_entry(self) -> LedgerEntry:
+        """The entry; raises LookupError if none was read."""
         if self.entry is None:
             raise LookupError("no entry was read")
         return self.entry
@@ -183,12 +183,12 @@ class SlotQuestion:
     @property
     def committed(self) -> bool:
         """Whether this batch was committed."""
-        return self.known.next_batch == self.batch_id + 1
+        return self.known_entry.next_batch == self.batch_id + 1
 
     @property
     def differs(self) -> bool:
         """Whether the committed rows and the present ones are both known, and differ."""
-        return None not in {self.content, self.known.content} and self.content != self.known.content
+        return None not in {self.content, self.known_entry.content} and self.content != self.known_entry.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         errors.LedgerMissingError,
     ),
     SlotRule(
-        lambda q: q.known.is_bare,
+        lambda q: q.known_entry.is_bare,
         _REFUSE,
         "its ledger entry has no metadata: somebody has reset the group's offsets, or the group is used by something "
         "else. If the group is shared, give the sink a sink_id of its own; if it was reset, find out what the output "
@@ -221,34 +221,34 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         errors.LedgerUnreadableError,
     ),
     SlotRule(
-        lambda q: q.known.identity.query_id != q.identity.query_id,
+        lambda q: q.known_entry.identity.query_id != q.identity.query_id,
         _REFUSE,
-        "the ledger belongs to another query; a deleted checkpoint makes another query too, and its batch ids start "
-        f"again. Give this query a sink_id of its own, or {_ADOPT}",
+        "the ledger belongs to another query; deleting the checkpoint also gives the query a new id, and its batch ids "
+        f"restart at 0. Give this query a sink_id of its own, or {_ADOPT}",
         errors.LedgerForeignError,
     ),
     SlotRule(
-        lambda q: q.known.identity.topic != q.identity.topic,
+        lambda q: q.known_entry.identity.topic != q.identity.topic,
         _REFUSE,
         "the ledger counts what was written to another topic: a newer driver has changed it, or two sinks share a "
         "sink_id. Restart the query, or give each sink a sink_id of its own",
         errors.TopicChangedError,
     ),
     SlotRule(
-        lambda q: q.known.identity.slotting != q.identity.slotting,
+        lambda q: q.known_entry.identity.slotting != q.identity.slotting,
         _REFUSE,
         "the ledger was written with another number of slots (or slot function). Restart the query",
         errors.SlotsChangedError,
     ),
     SlotRule(
-        lambda q: q.known.next_batch < q.floor,
+        lambda q: q.known_entry.next_batch < q.floor,
         _REFUSE,
         "the ledger is below what this run has seen committed: the group's offsets were reset or lost. Find "
         f"out why, then {_ADOPT}",
         errors.LedgerRegressionError,
     ),
     SlotRule(
-        lambda q: q.known.next_batch > q.batch_id + 1,
+        lambda q: q.known_entry.next_batch > q.batch_id + 1,
         _REFUSE,
         "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is an "
         "old copy. Let this query end. If no other driver runs it, start it again; if that is refused, too, restore "
@@ -259,8 +259,8 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         lambda q: q.committed and q.differs and not q.accepts,
         _REFUSE,
         "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), uuid(), "
-        "a changed source or lookup), or the sink was called twice for the batch. Make it so, or set "
-        'stable_input="stage"; a restart says how this batch can be ended',
+        "a changed source or lookup), or the sink was called twice for the batch. Make the query deterministic, or "
+        'set stable_input="stage"; a restart says how this batch can be ended',
         errors.BatchContentError,
     ),
     SlotRule(lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),

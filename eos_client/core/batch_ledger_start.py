@@ -136,7 +136,7 @@ class StartQuestion:
 
     @property
     def _own_marker(self) -> LedgerEntry:
-        """The marker, if it is this query's; else one of which nothing is complete."""
+        """This query's marker; otherwise a marker at batch 0."""
         is_own = self.marker is not None and self.marker.identity.query_id == self.identity.query_id
         return self.marker if self.marker and is_own else LedgerEntry(0, self.identity)
 
@@ -160,7 +160,7 @@ class StartQuestion:
 
     @property
     def used_other_ledger(self) -> bool:
-        """Whether a later run of this query than the ledger knows has left a record: that run used another ledger."""
+        """Whether the record is of a later run than the marker: that run used another ledger."""
         record = self.own_record
         return bool(self.entries) and record is not None and record.run > (self.marker.run if self.marker else 0)
 

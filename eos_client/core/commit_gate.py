@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPositions, Partitions, named
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPositions, Partitions, format_partitions
 
 
 class CommitDecision(Enum):
@@ -31,7 +31,7 @@ class CommitDecision(Enum):
 
 
 class GateScope(Enum):
-    """Whose commits a revocation closes the gate for."""
+    """Which commits are skipped after a revocation."""
 
     MEMBER = "member"
     """Every commit of the member (KAFKA-19779's rule; right for every broker)."""
@@ -66,31 +66,31 @@ class CommitValidation(Enum):
 class Assigned:
     """The group gave us ``partitions``."""
 
-    partitions: frozenset[InputPartition]
+    partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
 class RevocationStarted:
     """The revoke callback for ``partitions`` has begun; they are still ours until it returns."""
 
-    partitions: frozenset[InputPartition]
+    partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
 class RevocationEnded:
     """The revoke callback returns. ``uncommitted``: partitions whose records were consumed and not committed in it."""
 
-    partitions: frozenset[InputPartition]
+    partitions: Partitions
     generation: GroupGeneration
-    uncommitted: frozenset[InputPartition] = frozenset()
+    uncommitted: Partitions = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
     """``partitions`` are gone without a chance to commit. ``uncommitted``: those with uncommitted records."""
 
-    partitions: frozenset[InputPartition]
-    uncommitted: frozenset[InputPartition] = frozenset()
+    partitions: Partitions
+    uncommitted: Partitions = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +108,21 @@ GateEvent = Assigned | RevocationStarted | RevocationEnded | Lost | WorkSettled 
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """The last revocation: its generation is the one that no commit may carry any more."""
+    """The last revocation. Commits at its generation are skipped."""
 
     generation: GroupGeneration
-    partitions: frozenset[InputPartition]
+    partitions: Partitions
 
 
 @dataclass(frozen=True, slots=True)
 class GateState:
     """Everything that the gate remembers."""
 
-    assigned: frozenset[InputPartition] = frozenset()
+    assigned: Partitions = frozenset()
     revoking: bool = False
     revocation: Revocation | None = None
-    lost_work: frozenset[InputPartition] = frozenset()
-    revoked_work: frozenset[InputPartition] = frozenset()
+    lost_work: Partitions = frozenset()
+    revoked_work: Partitions = frozenset()
 
 
 def next_state(state: GateState, event: GateEvent) -> GateState:
@@ -158,7 +158,7 @@ def next_state(state: GateState, event: GateEvent) -> GateState:
     raise TypeError(f"{event!r} is not a gate event; known are {GateEvent}")
 
 
-def _unless_undone(revocation: Revocation | None, assigned: frozenset[InputPartition]) -> Revocation | None:
+def _unless_undone(revocation: Revocation | None, assigned: Partitions) -> Revocation | None:
     """Return ``revocation``, or None when a classic group has assigned all of its partitions to us again.
 
     That can happen in the generation of the revocation, which may then never move: the coordinator stores a new
@@ -173,11 +173,11 @@ def _unless_undone(revocation: Revocation | None, assigned: frozenset[InputParti
 
 @dataclass(frozen=True, slots=True)
 class CommitAttempt:
-    """The question: these positions, this snapshot of our membership, now.
+    """A request for a decision on a commit of ``positions`` under ``snapshot`` now.
 
     ``callbacks_served``: the rebalance callbacks were served after ``snapshot`` was read. ``held_for_s``: seconds
     since the first skip of the work in hand; 0.0 when none was skipped. ``served_in_vain``: callbacks were served as
-    often as they are for one attempt, and the generation has moved each time.
+    often as one attempt serves them, and the generation changed each time.
     ``left``: partitions of this commit that left while callbacks were served, even if they were assigned again.
     ``unanswered``: partitions with an asynchronous ``commit()`` outside transactions that has no response yet.
     ``unfenced``: partitions for which a second copy of such a commit may still arrive.
@@ -213,13 +213,13 @@ class Question:
     attempt: CommitAttempt
     settings: GateSettings
 
-    def names_any(self, partitions: frozenset[InputPartition]) -> bool:
+    def names_any(self, partitions: Partitions) -> bool:
         """Whether the attempt covers one of ``partitions``."""
         return bool(partitions) and not partitions.isdisjoint(self.attempt.positions)
 
-    def those_of(self, partitions: frozenset[InputPartition]) -> str:
-        """Return which of ``partitions`` the attempt covers, for people."""
-        return named(partitions.intersection(self.attempt.positions))
+    def covered(self, partitions: Partitions) -> str:
+        """Format which of ``partitions`` the attempt covers."""
+        return format_partitions(partitions.intersection(self.attempt.positions))
 
     @property
     def moved_on(self) -> bool:
@@ -241,8 +241,8 @@ class Question:
         return self.settings.scope is GateScope.MEMBER or self.names_any(revocation.partitions)
 
     @property
-    def moved_unserved(self) -> bool:
-        """Whether the membership changed since a record was consumed, and the callback that says why may be pending."""
+    def may_have_pending_callback(self) -> bool:
+        """Whether the membership changed since a record was consumed, so that the callback for it may be pending."""
         if self.attempt.callbacks_served:
             return False
         known_same = None
@@ -255,8 +255,8 @@ class Question:
 
     @property
     def has_to_wait(self) -> bool:
-        """Whether nothing is sent before the generation has moved or callbacks were served; a callback cannot wait."""
-        return not self.state.revoking and (self.on_revocation_generation or self.moved_unserved)
+        """Whether a later rule skips the commit or serves callbacks first. A revoke callback can do neither."""
+        return not self.state.revoking and (self.on_revocation_generation or self.may_have_pending_callback)
 
 
 class GateRule(Enum):
@@ -284,13 +284,13 @@ class GateRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of the decision table. ``about``: what stands for each ``{}`` of its ``reason``."""
+    """One row of the decision table. ``reason_arguments``: the arguments of ``reason.format``."""
 
     name: GateRule
     applies: Callable[[Question], bool]
     decision: CommitDecision
     reason: str
-    about: Callable[[Question], tuple[object, ...]] = lambda _: ()
+    reason_arguments: Callable[[Question], tuple[object, ...]] = lambda _: ()
 
 
 RULES: tuple[Rule, ...] = (
@@ -333,7 +333,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         GateRule.EPOCH_MOVED_BEFORE_REVOKE,
-        lambda q: q.state.revoking and q.attempt.snapshot.is_member_epoch and q.moved_unserved,
+        lambda q: q.state.revoking and q.attempt.snapshot.is_member_epoch and q.may_have_pending_callback,
         CommitDecision.ABORT,
         "the member epoch moved before this revoke callback: a loss may be queued after it, and cannot be served in it",
     ),
@@ -343,7 +343,7 @@ RULES: tuple[Rule, ...] = (
         CommitDecision.ABORT,
         "an asynchronous commit() of {} was not answered in time: served after this transaction, it would move "
         "the group's committed offsets backwards",
-        lambda q: (q.those_of(q.attempt.unanswered),),
+        lambda q: (q.covered(q.attempt.unanswered),),
     ),
     Rule(
         GateRule.PLAIN_COMMIT_UNFENCED,
@@ -351,7 +351,7 @@ RULES: tuple[Rule, ...] = (
         CommitDecision.ABORT,
         "a commit() of {} was not answered before this block: a copy of it, served after this transaction, would "
         "move the group's committed offsets backwards",
-        lambda q: (q.those_of(q.attempt.unfenced),),
+        lambda q: (q.covered(q.attempt.unfenced),),
     ),
     Rule(
         GateRule.INSIDE_REVOKE,
@@ -373,13 +373,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         GateRule.GENERATION_KEEPS_MOVING,
-        lambda q: q.moved_unserved and q.attempt.served_in_vain and q.is_past_hold_limit,
+        lambda q: q.may_have_pending_callback and q.attempt.served_in_vain and q.is_past_hold_limit,
         CommitDecision.ABORT,
         "the generation kept moving for longer than the hold limit",
     ),
     Rule(
         GateRule.CALLBACKS_PENDING,
-        lambda q: q.moved_unserved,
+        lambda q: q.may_have_pending_callback,
         CommitDecision.SERVE_CALLBACKS,
         "the generation moved on since the records were consumed: a revocation or loss may wait to be served",
     ),
@@ -404,7 +404,7 @@ class CommitRuling:
 def decide(question: Question, rules: Iterable[Rule] = RULES) -> CommitRuling:
     """Return the ruling of the first rule that applies."""
     rule = next(rule for rule in rules if rule.applies(question))
-    return CommitRuling(rule.decision, rule.name, rule.reason.format(*rule.about(question)))
+    return CommitRuling(rule.decision, rule.name, rule.reason.format(*rule.reason_arguments(question)))
 
 
 def broker_would_accept(validation: CommitValidation) -> bool | None:
@@ -417,7 +417,7 @@ def broker_would_accept(validation: CommitValidation) -> bool | None:
 
 @dataclass(slots=True)
 class GateCounters:
-    """What the gate has cost and saved.
+    """Counts of rulings, and the seconds for which commits were held.
 
     ``skips_needed``: the broker would have refused the commit. ``skips_false``: it would have accepted it.
     ``skips_unjudged``: not known. ``held_s``: total seconds. ``by_rule``: rulings by rule.

@@ -75,7 +75,7 @@ UNREACHABLE = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
 """No broker answered an administrative request."""
 
 ALL_BROKERS_DOWN = "_ALL_BROKERS_DOWN"
-"""Follows the errors of the single connections, which say why."""
+"""Reported after the errors of the individual connections, which contain the reason."""
 
 COORDINATOR_MOVING = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
 """A coordinator is being elected or moved: the same request is answered a moment later."""
@@ -125,7 +125,7 @@ OFFSET_METADATA_TOO_LARGE = "OFFSET_METADATA_TOO_LARGE"
 """The text beside an offset is longer than the brokers' ``offset.metadata.max.bytes``."""
 
 WRONG_STATE = "_STATE"
-"""librdkafka does not take the call now; of an output, also because an earlier one was not delivered."""
+"""The call is invalid in the producer's state. ``produce`` also gets it after an earlier output failed."""
 
 OUTCOME_AMBIGUOUS = NOT_AUTHENTICATED | {"REQUEST_TIMED_OUT", "UNKNOWN"}
 """Answers that do not say whether the request took effect, though librdkafka calls them abortable."""

@@ -52,7 +52,7 @@ class KnownTransaction:
         return self.state not in _AT_REST
 
 
-class Standing(Enum):
+class TransactionStatus(Enum):
     """Who will end a partition's open transaction."""
 
     ONGOING = "its coordinator knows it and will end it"
@@ -61,9 +61,9 @@ class Standing(Enum):
     HANGING = "no coordinator knows it: nobody will end it"
 
 
-def standing_of(
+def status_of(
     found: OpenTransaction, known: Iterable[KnownTransaction], *, now_ms: int, limit_ms: int, sees_all_ids: bool
-) -> Standing:
+) -> TransactionStatus:
     """Return who will end ``found``.
 
     :param known: every transactional id that was listed after ``found`` was seen.
@@ -72,7 +72,7 @@ def standing_of(
     """
     owners = [each for each in known if each.producer_id == found.producer_id]
     if any((found.topic, found.partition) in owner.partitions for owner in owners):
-        return Standing.ONGOING
+        return TransactionStatus.ONGOING
     if now_ms - found.last_timestamp_ms <= limit_ms:
-        return Standing.RECENT
-    return Standing.HANGING if owners or sees_all_ids else Standing.HIDDEN
+        return TransactionStatus.RECENT
+    return TransactionStatus.HANGING if owners or sees_all_ids else TransactionStatus.HIDDEN

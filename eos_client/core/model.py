@@ -34,8 +34,8 @@ class InputPartition(NamedTuple):
 Partitions = frozenset[InputPartition]
 
 
-def named(partitions: Partitions) -> str:
-    """Return partitions in short form, for people: ``orders[0-3,7]``."""
+def format_partitions(partitions: Partitions) -> str:
+    """Format partitions for messages, for example ``orders[0-3,7]``."""
     by_topic: dict[str, list[list[int]]] = {}
     for topic, number in sorted(partitions):
         spans = by_topic.setdefault(topic, [])

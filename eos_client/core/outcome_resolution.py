@@ -38,7 +38,7 @@ class AttemptToken:
 def resolve_outcome(
     attempted: InputPositions, committed: Mapping[InputPartition, CommittedOffset], token: AttemptToken
 ) -> Outcome | None:
-    """Return COMMITTED or ABORTED; None if another client has committed all of them since, so that they do not show it.
+    """Return COMMITTED or ABORTED; None if others have committed all of these offsets since, which hides the outcome.
 
     ``committed``: stable offsets, read after the transaction was ended; ``token``: what its offsets were sent with.
     """

@@ -62,7 +62,7 @@ class ProducerFailure:
 
     ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
     ``topics_may_leave``: the offsets that were refused are of topics that only a pattern has matched (`may_leave`).
-    ``again``: the same call failed with the same error before, and nothing was committed in between.
+    ``is_repeated``: the same call failed with the same error before, and nothing was committed in between.
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
     ``clock_is_at_fault``: an output was refused for a time that this host's clock gave it.
     ``may_have_been_sent_twice``: a connection was lost, so the refusal may answer a second copy of the request.
@@ -79,7 +79,7 @@ class ProducerFailure:
     transaction_open: bool = False
     group_fenced: bool = True
     topics_may_leave: bool = False
-    again: bool = False
+    is_repeated: bool = False
     init_abandoned: bool = False
     clock_is_at_fault: bool = False
     may_have_been_sent_twice: bool = False
@@ -90,8 +90,8 @@ class ProducerFailure:
         return self.code in PRODUCER_FENCED
 
     @property
-    def forgotten(self) -> bool:
-        """Whether another instance may have used the id unnoticed: the coordinator has no record of the id any more.
+    def id_expired_unfenced(self) -> bool:
+        """Whether the id has expired at the coordinator, so that another instance may have used it unnoticed.
 
         Nobody else uses a generated id, and a group's generation fences the input offsets of an older instance.
         """
@@ -129,7 +129,7 @@ class ProducerFailure:
 
     @property
     def timed_out(self) -> bool:
-        """Whether the coordinator ends a transaction as old as this one."""
+        """Whether the transaction is older than ``transaction.timeout.ms``."""
         return self.transaction_age_s >= self.transaction_timeout_s
 
 
@@ -172,8 +172,8 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.code == OFFSET_METADATA_TOO_LARGE,
         RecoveryAction.STOP_UNFIT,
-        "the text that goes with each offset is too long for the brokers: a token of less than 64 bytes proves what "
-        "became of a commit. Raise their offset.metadata.max.bytes (4096 unless it was changed)",
+        "the brokers refuse the metadata of an offset: eos-client stores a token of less than 64 bytes with each, to "
+        "find its commit again. Raise their offset.metadata.max.bytes (4096 unless it was changed)",
     ),
     RecoveryRule(
         lambda f: f.fenced_by_another,
@@ -181,7 +181,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "a newer instance has this transactional.id; two instances must never take turns",
     ),
     RecoveryRule(
-        lambda f: f.forgotten,
+        lambda f: f.id_expired_unfenced,
         RecoveryAction.STOP_FATAL,
         "the transactional.id has expired at the coordinator, and without a consumer group's fence nothing shows "
         "whether another instance has written under it since: make sure that none has (KAFKA-18019)",
@@ -190,8 +190,8 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         lambda f: f.clock_is_at_fault and (f.code == TIMESTAMP_REFUSED or f.hides_the_reason),
         RecoveryAction.STOP_UNFIT,
         "this host's clock, which gave the output its time, differs from the broker's by more than the topic's "
-        "message.timestamp.before.max.ms or message.timestamp.after.max.ms allows, so that no output is taken: correct "
-        "the clock, or the topic's limit",
+        "message.timestamp.before.max.ms or message.timestamp.after.max.ms allows: the broker refuses every output. "
+        "Correct the clock, or the topic's limit",
     ),
     RecoveryRule(
         lambda f: f.follows_undelivered and not f.fatal,
@@ -228,11 +228,10 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         lambda f: (
             f.request is TransactionalRequest.SEND_OFFSETS
             and f.code == PRODUCER_FORGOTTEN
-            and (f.again or f.generated_id)
+            and (f.is_repeated or f.generated_id)
         ),
         RecoveryAction.REBUILD_PRODUCER,
-        "an abort bumps the epoch, and finds out who has the id, only if outputs were written (KIP-360): a transaction "
-        "that starts with offsets would fail for ever",
+        "an abort requests a new epoch only if outputs were written (KIP-360), so one with offsets alone fails again",
     ),
     RecoveryRule(
         lambda f: f.request is TransactionalRequest.ABORT,

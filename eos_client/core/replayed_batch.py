@@ -49,7 +49,7 @@ class ReplayedBatch:
         """Return the error for different rows ``found``, by slot; None where they are the same."""
         if not (other := self._other_slots(found)):
             return None
-        stands = ", ".join(map(str, self.committed))
+        committed_slots = ", ".join(map(str, self.committed))
         rest = [slot for slot in self.entries if slot not in self.committed]
         now = sum(found[slot].rows for slot in rest)
         written = f", and slots {', '.join(map(str, rest))} write the {now} rows that they have now" if rest else ""
@@ -57,9 +57,9 @@ class ReplayedBatch:
             f"batch {self.batch_id} was committed with other rows than this run of it has, in "
             f"{self._named(other, found)}. Nothing was written now. The query is not deterministic (rand(), uuid(), a "
             'changed source or lookup): make it so, or set stable_input="stage" for later batches. If this batch '
-            f'cannot have its old rows back, start once with accept_batch="{self.token}": slots {stands} keep what '
-            f"they have committed{written}. Then a record of those slots that only this run has is lost, and one "
-            "whose slot has changed is written twice."
+            f'cannot have its old rows back, start once with accept_batch="{self.token}": slots '
+            f"{committed_slots} keep what they have committed{written}. Then a record of those slots that only this "
+            "run has is lost, and one whose slot has changed is written twice."
         )
 
     def _named(self, other: Sequence[int], found: Mapping[int, SlotContent]) -> str:

@@ -40,16 +40,16 @@ class Phase(Enum):
     COMMITTING = "committing"
     """The input offsets and the commit are being sent."""
     UNKNOWN = "unknown"
-    """The commit was not answered; the group's log is being asked."""
+    """The commit was not answered; the group's committed offsets are being read."""
     COMMITTED = "committed"
-    """The commit is confirmed, and this is being noted."""
+    """The commit is confirmed; the outcome is being recorded."""
     ABORTING = "aborting"
     REBUILDING = "rebuilding"
     """Another handle is being initialised, which aborts whatever was open."""
     ABORTED = "aborted"
-    """Nothing of the transaction is left in the log; the consumer is going back."""
+    """Nothing of the transaction is left in the log; the consumer is being rewound."""
     COMMITTING_STARTS = "committing starts"
-    """A transaction of its own commits where newly assigned partitions start."""
+    """A transaction of its own commits the start offsets of newly assigned partitions."""
     BROKEN = "broken"
     """The transaction was given up, and the handle has to be replaced before it is used again."""
 
@@ -118,9 +118,9 @@ class Act(Enum):
     ABORT = "abort_transaction"
     REBUILD = "rebuild the producer"
     RECORD_COMMITTED = "record the commit"
-    RECORD_ABORTED = "rewind"
-    RECORD_HELD = "report the skip"
-    COMMIT_STARTS = "commit the starts"
+    RECORD_ABORTED = "rewind and record the abort"
+    RECORD_HELD = "record and report the skip"
+    COMMIT_STARTS = "commit the start offsets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ TRANSITIONS: Mapping[tuple[Phase, TransactionEvent], Transition] = {
     (Phase.ABORTING, TransactionEvent.HANDLE_FINISHED): Transition(Phase.REBUILDING, Act.REBUILD),
     (Phase.REBUILDING, TransactionEvent.REBUILT): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     (Phase.ABORTED, TransactionEvent.RECORDED): Transition(Phase.IDLE),
-    # Where newly assigned partitions start, in a transaction of its own, so never while another one is open.
+    # Start offsets are committed in a transaction of their own, so never while another one is open.
     **_rows(
         (Phase.IDLE, Phase.HELD, *ENDING), TransactionEvent.COMMIT_STARTS, Phase.COMMITTING_STARTS, Act.COMMIT_STARTS
     ),
@@ -257,7 +257,7 @@ class TransactionLifecycle:
         self.state = TransactionState(Phase.BROKEN if is_broken else Phase.IDLE)
 
     def on(self, event: TransactionEvent) -> Act:
-        """Take in one event; returns what is to be performed now."""
+        """Apply ``event``; returns the act to perform next."""
         self.state, act = next_state(self.state, event)
         return act
 

@@ -1,6 +1,6 @@
 """The input records, by partition, that the application was given and that are not committed yet.
 
-librdkafka's own ``position()`` does not do: it runs ahead of the application, and it forgets partitions that were just
+librdkafka's ``position()`` is no substitute: it runs ahead of the application, and it forgets partitions that were just
 revoked although their outputs are in the open transaction.
 """
 

@@ -6,7 +6,7 @@ import pytest
 from eos_client.cli.doctor_checks import Facts, Level, TopicFacts, examine
 from eos_client.cli.transactions import Survey
 from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription
-from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing
+from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, TransactionStatus
 from eos_client.core.model import TopicDescription
 
 ORDERS = TopicDescription("orders", 6, 3, 3, ())
@@ -74,8 +74,8 @@ UNSEEN = TopicFacts("orders", None, {}, operations=frozenset())
 LATE = OpenTransaction("orders", 1, 4001, 0, 2, 17, last_timestamp_ms=0)
 
 
-def found(standing: Standing) -> Any:
-    return replace(FIT, survey=Survey((), ((LATE, standing),), {}, 7_200_000))
+def found(status: TransactionStatus) -> Any:
+    return replace(FIT, survey=Survey((), ((LATE, status),), {}, 7_200_000))
 
 
 def worst(facts: Any, subject: Any) -> Any:
@@ -98,7 +98,7 @@ def test_open_transactions_that_end_by_themselves_are_counted_with_the_age_of_th
         KnownTransaction(str(n), 1, n, "Ongoing", 0, 60_000, started_ms) for n, started_ms in ((1, 5000), (2, 9000))
     ]
     own = replace(LATE, producer_id=1)
-    facts = replace(FIT, survey=Survey(tuple(known), ((own, Standing.ONGOING),), {}, 65_000))
+    facts = replace(FIT, survey=Survey(tuple(known), ((own, TransactionStatus.ONGOING),), {}, 65_000))
     assert worst(facts, "hanging transactions") == (Level.OK, "none; 2 open, the oldest for 60 s ")
 
 
@@ -269,13 +269,13 @@ CASES = {
         "auto.offset.reset then decides what is read; the longest pause is 3 days",
     ),
     "a transaction hangs": (
-        found(Standing.HANGING),
+        found(TransactionStatus.HANGING),
         "transaction at orders[1]@17",
         Level.FAIL,
         "wait before it eos-client txn abort --topic orders --partition 1 --start-offset 17",
     ),
     "a transaction may hang": (
-        found(Standing.HIDDEN),
+        found(TransactionStatus.HIDDEN),
         "transaction at orders[1]@17",
         Level.WARN,
         "user may see has its producer id; its last record is 2 h old",

@@ -13,7 +13,7 @@ from eos_client.cli import transactions as commands
 from eos_client.cli.failures import CommandLineError
 from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.transactions import end_transaction, list_transactions, shown_age, survey
-from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing
+from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, TransactionStatus
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 ACCESS = ClusterAccess(bootstrap_servers="127.0.0.1:1")
@@ -93,16 +93,16 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Any:
     return on
 
 
-def standings(transactions: Any) -> Any:
+def statuses(transactions: Any) -> Any:
     return survey(Cluster(), transactions, ["orders"]).found  # type: ignore[arg-type]
 
 
 def test_a_transaction_that_nobody_lists_hangs_if_it_is_still_open_at_a_second_look() -> None:
     both = [OWN, LATE]
-    assert standings(Transactions(both)) == ((OWN, Standing.ONGOING), (LATE, Standing.HANGING))
-    assert standings(Transactions(both, [OWN])) == ((OWN, Standing.ONGOING),)
+    assert statuses(Transactions(both)) == ((OWN, TransactionStatus.ONGOING), (LATE, TransactionStatus.HANGING))
+    assert statuses(Transactions(both, [OWN])) == ((OWN, TransactionStatus.ONGOING),)
     began_anew = replace(LATE, start_offset=18)
-    assert standings(Transactions(both, [OWN, began_anew])) == ((OWN, Standing.ONGOING),)
+    assert statuses(Transactions(both, [OWN, began_anew])) == ((OWN, TransactionStatus.ONGOING),)
 
 
 def test_nothing_is_called_hanging_that_may_be_of_an_id_that_cannot_be_seen(on: Any, capsys: Any) -> None:

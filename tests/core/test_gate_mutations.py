@@ -173,10 +173,12 @@ MUTANTS = (
     predicate(
         "aborts in classic callbacks too",
         GateRule.EPOCH_MOVED_BEFORE_REVOKE,
-        lambda q: q.state.revoking and q.moved_unserved,
+        lambda q: q.state.revoking and q.may_have_pending_callback,
     ),
     predicate(
-        "aborts outside callbacks too", GateRule.EPOCH_MOVED_BEFORE_REVOKE, lambda q: _is_epoch(q) and q.moved_unserved
+        "aborts outside callbacks too",
+        GateRule.EPOCH_MOVED_BEFORE_REVOKE,
+        lambda q: _is_epoch(q) and q.may_have_pending_callback,
     ),
     predicate(
         "aborts though all is served",

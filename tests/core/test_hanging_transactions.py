@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, Standing, standing_of
+from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, TransactionStatus, status_of
 
 NOW_MS, LIMIT_MS = 10_000_000, 900_000
 OLD = OpenTransaction("orders", 0, 4000, 3, 1, 17, last_timestamp_ms=NOW_MS - LIMIT_MS - 1)
@@ -16,27 +16,27 @@ OTHERS = replace(ITS_OWN, transactional_id="billing-1", producer_id=4001)
 
 
 @pytest.mark.parametrize(
-    ("found", "known", "sees_all_ids", "standing"),
+    ("found", "known", "sees_all_ids", "status"),
     [
-        (OLD, [ITS_OWN], True, Standing.ONGOING),
-        (YOUNG, [ITS_OWN], True, Standing.ONGOING),
-        (OLD, [ITS_OWN], False, Standing.ONGOING),
-        (OLD, [ELSEWHERE, OTHERS], True, Standing.HANGING),
-        (OLD, [AT_REST], True, Standing.HANGING),
-        (OLD, [OTHERS], True, Standing.HANGING),
-        (OLD, [], True, Standing.HANGING),
-        (YOUNG, [], True, Standing.RECENT),
-        (YOUNG, [ELSEWHERE], True, Standing.RECENT),
+        (OLD, [ITS_OWN], True, TransactionStatus.ONGOING),
+        (YOUNG, [ITS_OWN], True, TransactionStatus.ONGOING),
+        (OLD, [ITS_OWN], False, TransactionStatus.ONGOING),
+        (OLD, [ELSEWHERE, OTHERS], True, TransactionStatus.HANGING),
+        (OLD, [AT_REST], True, TransactionStatus.HANGING),
+        (OLD, [OTHERS], True, TransactionStatus.HANGING),
+        (OLD, [], True, TransactionStatus.HANGING),
+        (YOUNG, [], True, TransactionStatus.RECENT),
+        (YOUNG, [ELSEWHERE], True, TransactionStatus.RECENT),
         # An id that this user may not see may be the producer's; one that it sees is the only one.
-        (OLD, [OTHERS], False, Standing.HIDDEN),
-        (OLD, [ELSEWHERE], False, Standing.HANGING),
-        (YOUNG, [], False, Standing.RECENT),
+        (OLD, [OTHERS], False, TransactionStatus.HIDDEN),
+        (OLD, [ELSEWHERE], False, TransactionStatus.HANGING),
+        (YOUNG, [], False, TransactionStatus.RECENT),
     ],
 )
 def test_only_what_no_coordinator_will_end_hangs(
-    found: OpenTransaction, known: list[KnownTransaction], sees_all_ids: bool, standing: Standing
+    found: OpenTransaction, known: list[KnownTransaction], sees_all_ids: bool, status: TransactionStatus
 ) -> None:
-    assert standing_of(found, known, now_ms=NOW_MS, limit_ms=LIMIT_MS, sees_all_ids=sees_all_ids) is standing
+    assert status_of(found, known, now_ms=NOW_MS, limit_ms=LIMIT_MS, sees_all_ids=sees_all_ids) is status
 
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence", "SomethingNew"])

@@ -19,7 +19,7 @@ from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, ResetPolicy
 from eos_client.confluent.consumer.rewinding import Seeks
 from eos_client.confluent.failures.position_failures import no_offset
-from eos_client.core.model import InputPartition, named
+from eos_client.core.model import InputPartition, format_partitions
 
 _RETRY_INTERVAL_S = 0.5
 _REPORT_AFTER_S = 30.0
@@ -213,8 +213,8 @@ class StartOffsets:
         elif now - self._unanswered_since >= _REPORT_AFTER_S:
             self._unanswered_since = now
             self._report(
-                f"nothing of {named(frozenset(needed))} is handed over: the group has not answered with a stable "
-                f"committed offset for {_REPORT_AFTER_S:g} s or more. Either the cluster does not answer, or "
+                f"nothing of {format_partitions(frozenset(needed))} is handed over: the group has not answered with a "
+                f"stable committed offset for {_REPORT_AFTER_S:g} s or more. Either the cluster does not answer, or "
                 "a transaction with offsets of this group is still open; the coordinator ends it at its "
                 "transaction.timeout.ms"
             )

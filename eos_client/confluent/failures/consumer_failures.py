@@ -27,7 +27,7 @@ from eos_client.core.error_codes import (
     SESSION_TIMEOUT_REFUSED,
     TOPIC_FORBIDDEN,
 )
-from eos_client.core.model import InputPartition, named
+from eos_client.core.model import InputPartition, format_partitions
 
 _GROUP_REMEDIES = {
     GROUP_FULL: "Run fewer members, or have the broker's group.max.size raised, or, for "
@@ -107,14 +107,14 @@ def committed_offsets_unknown(
     """Return the error for committed offsets that cannot be read, so that nothing may be based on them."""
     error = kafka_error(exception)
     if error.name() in READING_FORBIDDEN:
-        what = f"the committed offsets of {named(partitions)} could not be read:"
+        what = f"the committed offsets of {format_partitions(partitions)} could not be read:"
         return reading_refused(what, error, (partition.topic for partition in partitions), group_id)
     return make_kafka_error(
         errors.ClusterUnavailableError,
         error,
-        f"the committed offsets of {named(partitions)} could not be read within {timeout_s:g} s ({error.name()}: "
-        f"{error.str()}). A transaction that the application has begun by itself may still be open: end it, then go "
-        "on with the same clients. Nothing was committed by this call.",
+        f"the committed offsets of {format_partitions(partitions)} could not be read within {timeout_s:g} s "
+        f"({error.name()}: {error.str()}). A transaction that the application has begun by itself may still be open: "
+        "end it, then go on with the same clients. Nothing was committed by this call.",
     )
 
 

@@ -309,7 +309,7 @@ class BoundedCalls:
             group_fenced=self._group_fenced,
             topics_may_leave=error is not None and may_leave(self.matched, error.str()),
             init_abandoned=self.recovers_from_own_fence and library.abandoned_inits.may_explain_fence,
-            again=error is not None and last is not None and (request, error.name()) == (last.request, last.code),
+            is_repeated=error is not None and last is not None and (request, error.name()) == (last.request, last.code),
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_answer_second_copy(error),
         )
         return known if error is None else with_error(known, error)
