@@ -1,4 +1,4 @@
-"""The clock that everything which measures time or waits uses, unless it is given another one."""
+"""The default clock."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from eos_client.ports import Clock
 
 
 class MonotonicClock:
-    """Real time. Calling it gives seconds since some moment that stays the same, whatever is done to the wall clock."""
+    """Real time; changes of the wall clock do not affect it."""
 
     __call__ = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
 
 
 MONOTONIC_CLOCK: Clock = MonotonicClock()
-"""The clock of whatever is not given another."""

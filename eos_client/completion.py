@@ -14,28 +14,28 @@ _SLICE_S = 1.0
 
 
 class Completion:
-    """Not reached, then reached for good."""
+    """A flag that is set once."""
 
-    __slots__ = ("_lock", "is_reached")
+    __slots__ = ("_lock", "is_set")
 
     def __init__(self) -> None:
-        self.is_reached = False
+        self.is_set = False
         self._lock = threading.Lock()
         self._lock.acquire()
 
-    def reach(self) -> None:
-        """Let all that wait go on."""
-        if not self.is_reached:
-            self.is_reached = True
+    def set(self) -> None:
+        """Set the flag and wake all waiting threads."""
+        if not self.is_set:
+            self.is_set = True
             self._lock.release()
 
     def wait(self, limit_s: float | None = None) -> bool:
-        """Wait for ``limit_s`` seconds at most, or without limit; returns whether it was reached."""
+        """Wait for ``limit_s`` seconds at most, or without limit; returns whether the flag is set."""
         ends_at = None if limit_s is None else time.monotonic() + limit_s
-        while not self.is_reached:
-            left_s = _SLICE_S if ends_at is None else min(_SLICE_S, ends_at - time.monotonic())
-            if left_s <= 0:
+        while not self.is_set:
+            remaining_s = _SLICE_S if ends_at is None else min(_SLICE_S, ends_at - time.monotonic())
+            if remaining_s <= 0:
                 break
-            if self._lock.acquire(timeout=left_s):
+            if self._lock.acquire(timeout=remaining_s):
                 self._lock.release()  # for another thread that waits
-        return self.is_reached
+        return self.is_set

@@ -16,7 +16,7 @@ def text_of(error: BaseException, characters_max: int = 10_000) -> str:
     return f"{type(error).__name__}: {text}"[:characters_max]
 
 
-def shown(value: object) -> str:
+def repr_of(value: object) -> str:
     """Return ``repr(value)``, or its type where the application's own ``__repr__`` raises."""
     try:
         return repr(value)

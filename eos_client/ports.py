@@ -11,7 +11,7 @@ from eos_client.core.model import GroupGeneration, InputPartition
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # With the defaults of PEP 696 nothing needs a type that names none.
+    # PEP 696 defaults: ``Record`` without arguments means ``Record[Any, Any]``.
     K_co = TypeVar("K_co", covariant=True, default=Any)
     V_co = TypeVar("V_co", covariant=True, default=Any)
 else:
@@ -86,8 +86,8 @@ class MembershipSnapshot:
     generation: GroupGeneration
 
 
-def keys_of(partitions: Iterable[Any]) -> frozenset[InputPartition]:
-    """Return the names of ``partitions``: confluent_kafka's ``TopicPartition``, or what has its attributes."""
+def input_partitions(partitions: Iterable[Any]) -> frozenset[InputPartition]:
+    """Return InputPartitions for objects with the attributes ``topic`` and ``partition``."""
     return frozenset(InputPartition(p.topic, p.partition) for p in partitions)
 
 

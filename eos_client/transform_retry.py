@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import tenacity
 
-from eos_client.errors import ConfigurationError, shown
+from eos_client.errors import ConfigurationError, repr_of
 
 _ATTEMPTS_MAX = 100_000
 _TOLERANCE_S = 1e-6
@@ -29,10 +29,7 @@ def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float | None:
 
 
 def check_policy(policy: object) -> None:
-    """Refuse what is no policy, one that decides by more than a failure, and one that never ends.
-
-    Raises ConfigurationError.
-    """
+    """Raise ConfigurationError unless ``policy`` is a tenacity.Retrying that stops and decides by failures only."""
     if not isinstance(policy, tenacity.Retrying):
         raise ConfigurationError(
             f"transform_retry={policy!r} is no tenacity.Retrying. Give for example "
@@ -40,7 +37,7 @@ def check_policy(policy: object) -> None:
         )
     if policy.retry_error_callback is not None:
         raise ConfigurationError(
-            f"transform_retry has retry_error_callback={shown(policy.retry_error_callback)}, but what becomes of a "
+            f"transform_retry has retry_error_callback={repr_of(policy.retry_error_callback)}, but what becomes of a "
             "record whose attempts are used up is decided by on_error alone. Leave it out; "
             'on_error="dead_letter" with dead_letter_topic keeps such records.'
         )

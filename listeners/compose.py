@@ -37,21 +37,21 @@ class ComposedListener:
         self._theirs = theirs
 
     def on_assigned(self, partitions: list[Any], /) -> None:
-        """Ours, then theirs."""
+        """Run our listener, then the application's callback."""
         self._ours.on_assigned(partitions)
         self._call(self._theirs.on_assign, partitions)
 
     def on_revoked(self, partitions: list[Any], /) -> None:
-        """Ours around theirs."""
+        """Run our listener around the application's callback."""
         self._ours.on_revoked(partitions, between=lambda: self._call(self._theirs.on_revoke, partitions))
 
     def on_lost(self, partitions: list[Any], /) -> None:
-        """Ours, then theirs."""
+        """Run our listener, then the application's callback."""
         self._ours.on_lost(partitions)
         self._call(self._theirs.on_lost or self._theirs.on_revoke, partitions)
 
     def on_membership_changed(self, partitions: list[Any], /) -> None:
-        """Run ours only: librdkafka, and so the application, regards these partitions as retained."""
+        """Run our listener only: librdkafka, and so the application, regards these partitions as retained."""
         self._ours.on_membership_changed(partitions)
 
     def _call(self, callback: RebalanceCallback | None, partitions: list[Any]) -> None:

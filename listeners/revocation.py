@@ -16,7 +16,7 @@ from eos_client.observe import (
     log_event,
     safe_hook,
 )
-from eos_client.ports import RevocationWork, keys_of
+from eos_client.ports import RevocationWork, input_partitions
 
 
 class RevocationListener:
@@ -36,7 +36,7 @@ class RevocationListener:
 
     def on_assigned(self, partitions: list[Any], /) -> None:
         """Open the gate for ``partitions``."""
-        keys = keys_of(partitions)
+        keys = input_partitions(partitions)
         self._gate.observe(Assigned(keys))
         generation = self._work.snapshot().generation
         self._counters.rebalances += 1
@@ -49,7 +49,7 @@ class RevocationListener:
         When ``between`` raises, ``on_callback_failed`` ends the open work instead of the commit; the revocation is
         completed before the exception propagates.
         """
-        keys = keys_of(partitions)
+        keys = input_partitions(partitions)
         if not keys:
             between()
             return
@@ -75,7 +75,7 @@ class RevocationListener:
 
     def on_lost(self, partitions: list[Any], /) -> None:
         """Close the gate for good for everything that was consumed from ``partitions``."""
-        keys = keys_of(partitions)
+        keys = input_partitions(partitions)
         uncommitted = self._work.uncommitted() & keys
         self._gate.observe(Lost(keys, uncommitted))
         self._work.departed(keys)

@@ -15,7 +15,7 @@ from eos_client.cli.progress import LoopProgress
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
-from eos_client.errors import shown
+from eos_client.errors import repr_of
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import log_event
@@ -75,8 +75,8 @@ def _exits_named() -> Iterator[None]:
         if isinstance(error, Exception) or not (places := getattr(error, "__notes__", ())):
             raise  # a KeyboardInterrupt of Ctrl-C among them
         raise TransformExitedError(
-            f"{shown(error)} was raised {places[-1]}; its transaction was aborted and nothing of it is visible. Let "
-            "the transform raise an Exception for a record that fails; SIGTERM and Ctrl-C stop this program"
+            f"{repr_of(error)} was raised {places[-1]}; its transaction was aborted and nothing of it is visible. "
+            "Let the transform raise an Exception for a record that fails; SIGTERM and Ctrl-C stop this program"
         ) from error
 
 

@@ -89,7 +89,7 @@ class BlockState:
             raise self.failure
 
     def begin_call(self) -> None:
-        """Note that the application uses the block; raises the failure, if there is one."""
+        """Record that the application uses the block; raises the failure, if there is one."""
         self._inner_refused = False
         self.check()
 

@@ -99,11 +99,11 @@ class CommitDecisions:
     def record(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         """Record a ruling: the work is held, or its attempts have ended."""
         if ruling.decision in {CommitDecision.COMMIT, CommitDecision.ABORT}:
-            self.ended()
+            self.end_hold()
         else:
-            self.skipped(ruling, snapshot)
+            self.record_skip(ruling, snapshot)
 
-    def skipped(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
+    def record_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         """Record and report that nothing was sent."""
         if self._held_since is None:
             self._held_since = self._clock()
@@ -117,6 +117,6 @@ class CommitDecisions:
             )
         )
 
-    def ended(self) -> None:
+    def end_hold(self) -> None:
         """Record that the work was committed, aborted or given up."""
         self._held_since = None

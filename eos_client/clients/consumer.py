@@ -12,7 +12,7 @@ from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config.client_settings import merged_settings
-from eos_client.config.secret_settings import DiscreetSettings
+from eos_client.config.secret_settings import MaskedSettings
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
@@ -101,7 +101,7 @@ class EosConsumer:
 
     def __del__(self) -> None:
         """Leave the group of a consumer that was dropped without ``close()``."""
-        # Not in a part: the garbage collector may finalise it before an application's own __del__ closes the consumer.
+        # Here and not in a part, which may be finalised before an application's own __del__ closes the consumer.
         if not isinstance(self._ownership, NeverBuilt):
             self._membership.leave_if_dropped()
 
@@ -113,7 +113,7 @@ class EosConsumer:
     @property
     def settings(self) -> Mapping[str, Any]:
         """A copy of the librdkafka settings in force, the defaults of this package included."""
-        return DiscreetSettings(self.member.settings)
+        return MaskedSettings(self.member.settings)
 
     def _report(self, what: str) -> None:
         self._hook(ClientReported(client="consumer", error=what))
@@ -178,7 +178,7 @@ class EosConsumer:
         """
         if (ends := self._library.take_stable_ends()) is None:
             return
-        first_offsets = {partition: position.first_offset for partition, position in self._handed.work.ours.items()}
+        first_offsets = {partition: position.first_offset for partition, position in self._handed.work.owned.items()}
         committed = {**self._handed.next_offsets, **first_offsets}
         known = self._membership.assigned & committed.keys() & ends.keys()
         lag = {p: max(0, ends[p] - committed[p]) for p in known if committed[p] >= 0}
@@ -248,7 +248,7 @@ class EosConsumer:
         ours = RevocationListener(self.gate, self.open_work, hook=self._hook, counters=self.counters)
         tracked = self._membership.tracking_errors_of
         theirs = ApplicationCallbacks(self, *map(tracked, (on_assign, on_revoke, on_lost)))
-        self.open_work.subscribed()
+        self.open_work.record_subscription()
         self._events = InputEvents(self._hook, self._library.settings["group.id"], list(topics))
         self._missing = MissingTopics(self.member, list(topics), self._clock)
         self._membership.subscribe(topics, ComposedListener(ours, theirs))
@@ -264,25 +264,25 @@ class EosConsumer:
 
         Raises TransactionStateError inside a block and while its transaction is held.
         """
-        self.open_work.assigned_by("assign()")
+        self.open_work.record_manual_assignment("assign()")
         self.member.assign(partitions)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def unassign(self) -> None:
         """Drop the assignment. Raises TransactionStateError inside a block and while its transaction is held."""
-        self.open_work.assigned_by("unassign()")
+        self.open_work.record_manual_assignment("unassign()")
         self.member.unassign()
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to the assignment, inside ``on_assign`` of a cooperative group, or by hand as ``assign`` does."""
-        self.open_work.assigned_by("incremental_assign()")
+        self.open_work.record_manual_assignment("incremental_assign()")
         self.member.assign(partitions, incrementally=True)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from the assignment, inside ``on_revoke`` of a cooperative group, or by hand as ``unassign`` does."""
-        self.open_work.assigned_by("incremental_unassign()")
+        self.open_work.record_manual_assignment("incremental_unassign()")
         self.member.incremental_unassign(partitions)
 
     @owned()
@@ -405,8 +405,8 @@ class EosConsumer:
         record then, for which its close() would wait for ever, although the member has left the group.
 
         Raises TransactionStateError in a callback or a signal handler that has come inside another call of this
-        consumer, or while a block begins or ends: that call would go on with a consumer that is gone. Inside
-        ``close()`` itself it does nothing, nor where the constructor of this class was never called.
+        consumer, or while a block begins or ends: that call would go on with a consumer that is gone. Called inside
+        ``close()``, or on an object whose ``__init__`` did not run, it does nothing.
         """
         if isinstance(self._ownership, NeverBuilt) or (is_in_call(self) and self._membership.is_leaving):
             return

@@ -57,8 +57,8 @@ class InputEvents:
 class RefusedCredentials:
     """Whether the cluster still takes the credentials of a ``consumer`` that waits for records.
 
-    Nothing else shows that: a consumer without connections waits as one without records does. So once a broker has
-    refused the credentials the cluster is asked, because another broker may take them.
+    A consumer whose credentials are refused looks idle. So once a broker has refused them, the cluster is asked,
+    because another broker may accept them.
     """
 
     def __init__(self, consumer: ConfluentConsumer, limit_s: float, clock: Clock) -> None:
@@ -68,7 +68,7 @@ class RefusedCredentials:
         self._ask_at = clock()
         self._since: float | None = None
 
-    def require_none(self) -> None:
+    def raise_if_refused(self) -> None:
         """Raise AuthenticationError if no broker has accepted the credentials for ``limit_s`` seconds."""
         reported = self._consumer.library.last_errors
         if not lacks_credentials(reported.last) or self._clock() < self._ask_at:
@@ -92,7 +92,7 @@ class MissingTopics:
     ) -> None:
         self._consumer = consumer
         self._topics = frozenset(topics if consumer.membership.is_member_epoch else ())
-        self._in_question = frozenset() if are_confirmed else self._topics
+        self._unconfirmed = frozenset() if are_confirmed else self._topics
         self._assigned: Partitions = frozenset()
         self._clock = clock
         self._ask_at = clock()
@@ -101,14 +101,14 @@ class MissingTopics:
         """Raise ClusterUnfitError for a named topic that does not exist; a cluster without an answer is asked again."""
         assigned = self._consumer.membership.assigned
         if self._topics and assigned is not self._assigned:
-            left = self._topics & {p.topic for p in self._assigned} - {p.topic for p in assigned}
-            if left:
-                self._in_question |= left
+            departed = self._topics & {p.topic for p in self._assigned} - {p.topic for p in assigned}
+            if departed:
+                self._unconfirmed |= departed
                 self._ask_at = self._clock() + _SPREAD_WAIT_S
             self._assigned = assigned
-        if not self._in_question or self._clock() < self._ask_at:
+        if not self._unconfirmed or self._clock() < self._ask_at:
             return
         self._ask_at = self._clock() + _RETRY_INTERVAL_S
         with suppress(ClusterUnavailableError):
-            require_topics(self._consumer, sorted(self._in_question), _ANSWER_LIMIT_S, self._clock)
-            self._in_question = frozenset()
+            require_topics(self._consumer, sorted(self._unconfirmed), _ANSWER_LIMIT_S, self._clock)
+            self._unconfirmed = frozenset()

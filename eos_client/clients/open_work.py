@@ -17,7 +17,7 @@ from eos_client.ports import Clock, MembershipSnapshot
 
 
 class OpenWork:
-    """Joins a consumer with the session that commits its work, and with its plain commits. Fulfils RevocationWork.
+    """Passes the rebalance callbacks on to the session and to plain commits (implements RevocationWork).
 
     ``session`` is the last one that has joined it.
     """
@@ -45,7 +45,7 @@ class OpenWork:
     @property
     def committing_session(self) -> TransactionSession | None:
         """The session whose transactions carry all offsets of the consumer."""
-        return None if self.session is None or self.session.is_over else self.session
+        return None if self.session is None or self.session.is_producer_closed else self.session
 
     def resolve_pending(self) -> None:
         """Resolve the outcome of the last block before more is handed over."""
@@ -57,7 +57,7 @@ class OpenWork:
             session.resolve_pending()
 
     def consumer_closes(self) -> None:
-        """Let the session find out what it can before the consumer is closed; a block that is open fails."""
+        """Resolve pending outcomes before the consumer is closed; an open block fails."""
         if (session := self.session) is None:
             return
         session.under_way.refuse_within_a_step("consumer.close()")
@@ -73,12 +73,12 @@ class OpenWork:
         """Whether the partitions came from a group, whose generation fences their offsets."""
         return self._consumer.membership.is_subscribed and not self._is_assigned_by_hand
 
-    def subscribed(self) -> None:
-        """Note that the group assigns the partitions from now on."""
+    def record_subscription(self) -> None:
+        """Record that the group assigns the partitions from now on."""
         self._is_assigned_by_hand = False
 
-    def assigned_by(self, call: str) -> None:
-        """Note an assignment by hand; raises TransactionStateError while it would lose the work of a transaction."""
+    def record_manual_assignment(self, call: str) -> None:
+        """Record an assignment by hand; raises TransactionStateError while it would lose the work of a transaction."""
         if self._consumer.membership.in_callback:
             return
         if self.session is not None and self.session.has_open_work:
@@ -110,7 +110,7 @@ class OpenWork:
         if not is_in_a_callback():  # but in a signal handler
             session.under_way.refuse_within_a_step("commit()")
         session.leave_interrupted_block()
-        if session.has_open_work or session.is_in_doubt:
+        if session.has_open_work or session.has_unreported_outcome:
             raise misplaced_call(f"commit() {_why_no_commit(session)}")
 
     def refuse_metadata_beside_open_work(self) -> None:
@@ -122,10 +122,10 @@ class OpenWork:
             "producer",
         )
 
-    # -- where partitions start --------------------------------------------------------------------------------------
+    # -- start offsets -----------------------------------------------------------------------------------------------
 
     def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
-        """Commit start offsets, if the gate lets it pass; returns False if that remains to be done.
+        """Commit start offsets if the gate allows it; returns False where that has to be repeated.
 
         A plain commit that is sent twice could be served after the transactions that follow, and undo them. A consumer
         that assigns by hand has no group, and commits nothing.
@@ -167,12 +167,12 @@ class OpenWork:
 
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """Drop ``partitions``, which have left; work that is held from now on gets a new hold time."""
-        self._starts.ended()
+        self._starts.end_hold()
         if (session := self.committing_session) is None:
             self._consumer.handed.work.forget(partitions)
         else:
-            session.departed(partitions)
-        self._plain.departed(partitions)
+            session.on_departed(partitions)
+        self._plain.drop_pending(partitions)
 
 
 def _refuse_open_work(session: TransactionSession | None, why: str) -> None:
@@ -187,11 +187,11 @@ def _refuse_open_work(session: TransactionSession | None, why: str) -> None:
 
 
 def _why_no_commit(session: TransactionSession) -> str:
-    if session.handle_in_doubt:
+    if session.needs_resume:
         return (
             "while the outcome of the last commit is unknown, or of the last block: the next block, poll() or "
             "consume() determines it"
         )
-    if session.is_in_doubt:
+    if session.has_unreported_outcome:
         return "while a block is being ended, which sends the offsets: a rebalance callback has nothing to commit then"
     return "with an open transaction: its offsets are sent inside it; end the transaction instead"

@@ -55,7 +55,7 @@ class PlainCommits:
             return {InputPartition(p.topic, p.partition): p for p in offsets}
         if not is_on(self._consumer.settings, "enable.auto.offset.store", default=True):
             return dict(self._offsets.stored)
-        ours = self._consumer.handed.work.ours  # what was handed over, not what the library has counted as that
+        ours = self._consumer.handed.work.owned  # what was handed over, not what the library has counted as that
         return {p: TopicPartition(*p, position.next_offset) for p, position in ours.items()}
 
     def commit(self, requested: Offsets, *, asynchronous: bool) -> list[Any] | None:
@@ -87,14 +87,14 @@ class PlainCommits:
         self._offsets.drop_stored({partition: place.offset for partition, place in offsets.items()})
         if sent is not None:
             self._offsets.superseded(offsets)
-            self._note_committed(place for place in sent if place.error is None)
+            self._record_committed(place for place in sent if place.error is None)
         return sent
 
-    def _note_committed(self, places: Iterable[Any]) -> None:
+    def _record_committed(self, places: Iterable[Any]) -> None:
         for place in places:
             partition = InputPartition(place.topic, place.partition)
             self._offsets.committed(partition, place.offset)
-            self._consumer.handed.work.committed_up_to(partition, place.offset)
+            self._consumer.handed.work.mark_committed_up_to(partition, place.offset)
 
     def on_commit(self, error: Any, places: list[Any]) -> None:
         """Record the result of an asynchronous commit, then report it to the application as confluent_kafka does."""
@@ -102,7 +102,7 @@ class PlainCommits:
             self._offsets.answered(InputPartition(place.topic, place.partition))
         sent = [place for place in places if place.offset >= 0]
         if error is None:
-            self._note_committed(place for place in sent if place.error is None)
+            self._record_committed(place for place in sent if place.error is None)
         failed = [(place, error or place.error) for place in sent if error is not None or place.error is not None]
         if failed:
             partitions = frozenset(InputPartition(place.topic, place.partition) for place, _ in failed)
@@ -152,7 +152,7 @@ class PlainCommits:
                 self._offsets.pending[partition] = before[partition]
 
     def _positions(self, offsets: Offsets) -> InputPositions:
-        known, synced = self._consumer.handed.work.ours, self._consumer.membership.synced_generation
+        known, synced = self._consumer.handed.work.owned, self._consumer.membership.synced_generation
         return {p: known.get(p) or InputPosition(place.offset, place.offset, synced) for p, place in offsets.items()}
 
     # -- its part of RevocationWork ------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class PlainCommits:
         except EosError as error:
             self._hook(CommitRefused(partitions=frozenset(due), rule=None, reason=str(error)))
 
-    def departed(self, partitions: frozenset[InputPartition]) -> None:
+    def drop_pending(self, partitions: frozenset[InputPartition]) -> None:
         """Drop the pending offsets of ``partitions``: the next owner starts from the committed offset."""
         dropped = frozenset(self._offsets.pending) & partitions
         for departed in self._departed_while_deciding:

@@ -14,7 +14,7 @@ from eos_client.config.client_settings import (
     held_and_committed_s,
     merged_settings,
 )
-from eos_client.config.secret_settings import DiscreetSettings
+from eos_client.config.secret_settings import MaskedSettings
 from eos_client.confluent.failures.client_failures import misplaced_call, not_to_be_copied
 from eos_client.confluent.failures.producer_failures import closed_error
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
@@ -97,7 +97,7 @@ class EosProducer:
 
     def __del__(self) -> None:
         """End the handle of a producer that was dropped without ``close()``."""
-        # Not in a part: the garbage collector may finalise it before an application's own __del__ closes the producer.
+        # Here and not in a part, which may be finalised before an application's own __del__ closes the producer.
         if not isinstance(self._ownership, NeverBuilt):
             self.adapter.library.end_dropped()
 
@@ -118,7 +118,7 @@ class EosProducer:
     @property
     def settings(self) -> Mapping[str, Any]:
         """A copy of the librdkafka settings in force, the defaults of this package included."""
-        return DiscreetSettings(self.adapter.library.settings)
+        return MaskedSettings(self.adapter.library.settings)
 
     def transaction(self, consumer: EosConsumer) -> Transaction:
         """Return a ``with`` block: begin, then commit, hold or abort and rewind, as the gate rules.
@@ -156,17 +156,17 @@ class EosProducer:
                     f"the producer {self.transactional_id!r} has an open transaction with another consumer: end that "
                     "one first, by blocks with that consumer until the outcome is not SKIPPED"
                 )
-            in_doubt = session is not None and session.handle_in_doubt
+            needs_resume = session is not None and session.needs_resume
             session = TransactionSession(
-                member, self.adapter, self, self._hook, self.counters, self._clock, handle_in_doubt=in_doubt
+                member, self.adapter, self, self._hook, self.counters, self._clock, needs_resume=needs_resume
             )
         self._session = consumer.open_work.join(session)
         return self._session
 
     # -- transactions by hand ------------------------------------------------------------------------------------
 
-    def _recognised_or_refused(self, call: str) -> bool:
-        """Return whether the session recognises ``call`` as its own; refuses one by the application beside a block."""
+    def _is_session_call(self, call: str) -> bool:
+        """Whether the session makes ``call``; raises TransactionStateError for an application's call beside a block."""
         return self._session is not None and self._session.recognises_or_refuses(call)
 
     def init_transactions(self, timeout: float = -1) -> None:
@@ -181,19 +181,19 @@ class EosProducer:
         does nothing.
         """
         if self._session is not None and self.adapter.calls.blocking_error is None:
-            self._recognised_or_refused("init_transactions()")
+            self._is_session_call("init_transactions()")
         self.adapter.init_transactions(timeout)
 
     @counts_as_call
     def begin_transaction(self) -> None:
         """Begin a transaction; sends nothing. Raises TransactionStateError beside the transaction of a block."""
-        self._recognised_or_refused("begin_transaction()")
+        self._is_session_call("begin_transaction()")
         self.adapter.begin_transaction()
 
     @counts_as_call
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1, /) -> None:
         """Add input offsets, fenced by the group (KIP-447). Raises TransactionStateError beside those of a block."""
-        is_judged = self._recognised_or_refused("send_offsets_to_transaction()")
+        is_judged = self._is_session_call("send_offsets_to_transaction()")
         self.adapter.send_offsets_to_transaction(positions, group_metadata, timeout, is_judged=is_judged)
 
     @counts_as_call
@@ -203,13 +203,13 @@ class EosProducer:
         Once a call has raised AbortableError in this transaction, that error is raised again and nothing is sent.
         Raises TransactionStateError beside the transaction of a block.
         """
-        self._recognised_or_refused("commit_transaction()")
+        self._is_session_call("commit_transaction()")
         self.adapter.commit_transaction(timeout)
 
     @counts_as_call
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort. Raises RebuildProducerError when unconfirmed in time, TransactionStateError beside a block's."""
-        self._recognised_or_refused("abort_transaction()")
+        self._is_session_call("abort_transaction()")
         self.adapter.abort_transaction(timeout)
 
     # -- records -------------------------------------------------------------------------------------------------

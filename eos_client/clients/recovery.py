@@ -42,8 +42,8 @@ class Recovery:
     _failures: int = field(default=0, init=False)
     _outcome: str = field(default="", init=False)
 
-    def failed(self, error: EosError) -> None:
-        """Note a failure before anything is done about it."""
+    def record_failure(self, error: EosError) -> None:
+        """Record a failure before anything is done about it."""
         self._counters.recoveries += 1
         self._failures += 1
         if self._first is None:
@@ -57,7 +57,7 @@ class Recovery:
                 old_producer=self._producer.library.identity,
             )
 
-    def committed(self) -> None:
+    def report(self) -> None:
         """Report the recovery, if there was one, now that a commit is confirmed."""
         first, failures = self._first, self._failures
         if first is None:
@@ -90,7 +90,7 @@ class Recovery:
         outcome = resolve_outcome(attempted, committed, token) if attempted else None
         self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=str(cause)))
         if outcome is None:
-            raise UnknownOutcomeError(_no_way_to_tell(attempted)) from cause
+            raise UnknownOutcomeError(_undeterminable_outcome_message(attempted)) from cause
         if self._failures == 1:
             self._outcome = outcome.value
         return outcome
@@ -112,7 +112,7 @@ class Recovery:
             ) from error
 
 
-def _no_way_to_tell(attempted: InputPositions) -> str:
+def _undeterminable_outcome_message(attempted: InputPositions) -> str:
     unknown = "a commit was not answered, and the group's offsets cannot show its outcome"
     if attempted:
         return (

@@ -33,8 +33,8 @@ class RefusedLetters:
         """Return how many letters of ``record`` were refused; None where none is suspected."""
         return self._refused.get(record)
 
-    def writing(self, record: RecordKey) -> DeliveryCallback:
-        """Note that the open transaction holds a letter of ``record``; returns the callback for its delivery."""
+    def delivery_callback(self, record: RecordKey) -> DeliveryCallback:
+        """Record that the open transaction holds a letter of ``record``; returns the callback for its delivery."""
         self._written.add(record)
 
         def on_delivery(error: Any, message: Any) -> None:

@@ -35,7 +35,7 @@ class StepsUnderWay:
         return act()
 
     def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:
-        """Do ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
+        """Run ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
         return act()
 
     def own_call(self, name: _OwnCall, *arguments: Any) -> None:
@@ -50,11 +50,11 @@ class StepsUnderWay:
 
     @property
     def is_working(self) -> bool:
-        """Whether the calling thread is inside a step that moves the transaction on."""
+        """Whether the calling thread is inside a step that advances the transaction."""
         return _WORK.is_any_running(self)
 
     @property
-    def is_any(self) -> bool:
+    def is_inside_a_step(self) -> bool:
         """Whether the calling thread is inside any of the steps."""
         return _STEPS.is_any_running(self)
 
@@ -64,7 +64,7 @@ class StepsUnderWay:
         Delivery callbacks of an abort run in the thread of the handle, where no step is seen on the stack.
         """
         is_from_abort = self._producer.ownership.is_owned_by_other and is_in_a_callback()
-        if is_from_abort or self.is_any:
+        if is_from_abort or self.is_inside_a_step:
             raise misplaced_call(
                 f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "
                 "the outcome of its records is still open. Let the callback or handler return, or raise, and make that "

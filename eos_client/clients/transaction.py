@@ -39,9 +39,9 @@ _TO_BE_REPEATED = (
 class TransactionSession:
     """The open work of one consumer and one producer: at most one transaction, held across gate closures.
 
-    Records that were handed over, and outputs that were written, are *in hand* until ``processed`` says that nothing
-    more will be written for them: a loop says so after each batch, a ``with`` block at its end. A revocation commits
-    the open transaction while nothing is in hand, and aborts it otherwise.
+    Records that were handed over, and outputs that were written, are *in hand* until ``mark_processed`` is called: by a
+    loop after each batch, by a ``with`` block at its end. A revocation commits the open transaction while nothing is in
+    hand, and aborts it otherwise.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class TransactionSession:
         counters: Counters,
         clock: Clock,
         *,
-        handle_in_doubt: bool = False,
+        needs_resume: bool = False,
     ) -> None:
-        """``facade``: the application's producer. ``handle_in_doubt``: that of the producer's last session."""
+        """``facade``: the application's producer. ``needs_resume``: whether its last session did."""
         self._consumer = consumer
         self._producer = producer
         self._facade = facade
@@ -74,10 +74,10 @@ class TransactionSession:
             block_state=self.block,
             kept=self.kept,
             under_way=self.under_way,
-            lifecycle=TransactionLifecycle(is_broken=handle_in_doubt),
+            lifecycle=TransactionLifecycle(is_broken=needs_resume),
         )
         self._given_up = False
-        self.is_over = False
+        self.is_producer_closed = False
 
     def joins(self, consumer: ConfluentConsumer) -> bool:
         """Whether this session is the one of ``consumer``."""
@@ -91,7 +91,7 @@ class TransactionSession:
     @property
     def has_open_work(self) -> bool:
         """Whether a block with its producer is open, or a transaction, or the outcome of the last one is unknown."""
-        return (self.block.is_open and not self.is_over) or self.is_open or self.is_unresolved
+        return (self.block.is_open and not self.is_producer_closed) or self.is_open or self.is_unresolved
 
     @property
     def is_unresolved(self) -> bool:
@@ -99,13 +99,13 @@ class TransactionSession:
         return self._steps.lifecycle.phase in OUTCOME_PENDING
 
     @property
-    def is_in_doubt(self) -> bool:
-        """Whether the outcome of the records of a block that has ended is still open."""
-        return self.handle_in_doubt or self.block.leaving is not None
+    def has_unreported_outcome(self) -> bool:
+        """Whether a block that has ended does not know its outcome yet."""
+        return self.needs_resume or self.block.leaving is not None
 
     @property
-    def handle_in_doubt(self) -> bool:
-        """Whether the producer's handle is to be replaced before it is used again."""
+    def needs_resume(self) -> bool:
+        """Whether an interrupted or failed step must be completed first."""
         return self._steps.lifecycle.phase in UNFINISHED
 
     @property
@@ -145,9 +145,9 @@ class TransactionSession:
             begin = partial(self._steps.perform, TransactionEvent.BEGIN)
             self.under_way.step_of_a_block(lambda: self.under_way.step_of_work(begin))
 
-    def processed(self) -> None:
-        """Note that everything handed over so far was processed, and that all its outputs were written."""
-        self._consumer.handed.work.processed()
+    def mark_processed(self) -> None:
+        """Record that everything handed over so far was processed, and that all its outputs were written."""
+        self._consumer.handed.work.mark_processed()
         self._steps.outputs_in_hand = False
 
     def refuse_transaction_by_hand(self) -> None:
@@ -223,10 +223,10 @@ class TransactionSession:
             ended = self._resume()
             if ended is not None and (ended.outcome is Outcome.ABORTED or self._steps.is_idle):
                 return ended
-            self.processed()
+            self.mark_processed()
             self.kept.raise_kept()
             if self._steps.is_idle:
-                self._steps.decisions.ended()
+                self._steps.decisions.end_hold()
                 self.under_way.step_of_work(self._producer.calls.drain_events)
                 return self._steps.record_ending(Ending(Outcome.COMMITTED, "nothing to do"))
             if (failed := self._producer.calls.transaction_failure) is not None:
@@ -234,13 +234,13 @@ class TransactionSession:
             return self.under_way.step_of_work(lambda: self._steps.perform(TransactionEvent.END))
 
     def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> bool:
-        """Commit start offsets, in a transaction of its own; returns whether they were committed.
+        """Commit start offsets in a transaction of their own; returns whether they were committed.
 
         Not possible while another transaction is open. If the commit fails, consumed records are treated as after an
         abort, and the group's offsets are read again to see whether it took effect. Raises errors that a retry cannot
         fix.
         """
-        if self.is_open or self.is_in_doubt or self.under_way.is_working or self._given_up:
+        if self.is_open or self.has_unreported_outcome or self.under_way.is_working or self._given_up:
             return False
         try:
             with self._producer.library.callback_errors.deferred(keep_deferred=True):
@@ -279,7 +279,7 @@ class TransactionSession:
 
     @property
     def _may_resolve(self) -> bool:
-        return not (self.under_way.is_any or self._producer.ownership.is_owned_by_other)
+        return not (self.under_way.is_inside_a_step or self._producer.ownership.is_owned_by_other)
 
     def finish_leaving(self) -> None:
         """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
@@ -296,21 +296,21 @@ class TransactionSession:
         ``end`` raises; the next call tries again.
         """
         leaving = self.block.leaving
-        if not self.handle_in_doubt and leaving is None:
+        if not self.needs_resume and leaving is None:
             return
         with self._producer.library.callback_errors.deferred():
             self._resume()
             if leaving is not None and self.block.leaving is leaving:
                 if not leaving.is_reported:
-                    self._undone(INTERRUPTED, self._steps.abort)
+                    self._abort_or_mark_broken(INTERRUPTED, self._steps.abort)
                 self.finish_leaving()
 
     def _resume(self, *, inside_revoke: bool = False) -> Ending | None:
         """Complete the interrupted step, if there is one."""
-        if not self.handle_in_doubt:
+        if not self.needs_resume:
             return None
         ended = self.under_way.step_of_work(lambda: self._steps.resume(inside_revoke=inside_revoke))
-        self.kept.forget()
+        self.kept.failure = None  # what it left undone is resolved
         return ended
 
     # -- abort ---------------------------------------------------------------------------------------------------
@@ -325,11 +325,12 @@ class TransactionSession:
         ended = self._resume()
         if ended is not None and ended.outcome is Outcome.ABORTED:
             return ended
-        if ended is not None and self._steps.is_idle:  # all that was open has been committed
+        if ended is not None and self._steps.is_idle:
+            # The resumed step committed everything before this abort; the block itself still counts as aborted.
             return self._steps.record_ending(Ending(Outcome.ABORTED, reason))
-        return self._undone(reason, undo)
+        return self._abort_or_mark_broken(reason, undo)
 
-    def _undone(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
+    def _abort_or_mark_broken(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
         """Run ``undo``. Even if it fails, nothing of the transaction is committed and its records are read again."""
         try:
             return self.under_way.step_of_work(lambda: undo(reason))
@@ -341,20 +342,20 @@ class TransactionSession:
     def end_failed(self, failure: BaseException) -> Ending:
         """Abort what is open because of ``failure``, which was raised while work was being added."""
         self.kept.raise_kept()
-        met = f"the block met {errors.text_of(failure)}"
-        if not self.handle_in_doubt and self._steps.is_idle:  # ended in a rebalance callback, and reported there
+        raised = f"the block raised {errors.text_of(failure)}"
+        if not self.needs_resume and self._steps.is_idle:  # ended in a rebalance callback, and reported there
             self._steps.clear_work()
-            reason = str(failure) if isinstance(failure, errors.EosError) else met
+            reason = str(failure) if isinstance(failure, errors.EosError) else raised
             ending = self._steps.record_ending(Ending(Outcome.ABORTED, reason))
             if isinstance(failure, errors.ClientClosedError):
                 raise failure
             return ending
         if isinstance(failure, (errors.AbortableError, errors.RebuildProducerError)):
             return self.recover(failure)
-        return self.abort(met)
+        return self.abort(raised)
 
     def give_up(self, reason: str) -> None:
-        """Abort on the way out: nothing is rebuilt and nothing rewound, because nothing will be read any more.
+        """Abort before the clients are closed, without a rebuild or a rewind.
 
         A commit whose outcome is unknown is not aborted. Raises what the abort raised; then the coordinator's time-out,
         or the next instance, ends the transaction.
@@ -382,8 +383,8 @@ class TransactionSession:
                 self.resolve_left_block()
 
     def producer_closes(self) -> None:
-        """Note that the producer is about to be closed: no outcome can be resolved with it any more."""
-        self.is_over = True
+        """Record that the producer is about to be closed: no outcome can be resolved with it any more."""
+        self.is_producer_closed = True
         self.leave_interrupted_block()
         self.finish_leaving()
         is_left, is_idle = self.block.leaving is not None, self._given_up or self._steps.is_idle
@@ -396,7 +397,7 @@ class TransactionSession:
                 self.under_way.step_of_work(self._steps.abort_for_good if self.is_open else self._steps.give_up)
             except errors.EosError as error:
                 reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
-            aborted = self._steps.aborted(reason, inside_revoke=True)
+            aborted = self._steps.record_abort(reason, inside_revoke=True)
             self.finish_leaving()
             if not is_idle:
                 self._steps.count_aborted(aborted)
@@ -423,28 +424,26 @@ class TransactionSession:
         covered = partitions & self._consumer.positions.keys()
         if not covered or self._given_up:
             return
-        if self.handle_in_doubt:
+        if self.needs_resume:
             self._keeping_failure(lambda: self._resume(inside_revoke=True))
         elif not self.in_hand:
             ending = self._keeping_failure(lambda: self._steps.perform(TransactionEvent.REVOKED, inside_revoke=True))
             if ending is not None and ending.outcome is Outcome.ABORTED:
                 self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
         elif self.has_open_work:
-            self._abort_for_rebalance(
-                f"a rebalance took {format_partitions(covered)} with records that were not processed yet"
-            )
+            self._abort_for_rebalance(f"a rebalance took {format_partitions(covered)} with unprocessed records")
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
         if partitions.isdisjoint(self._consumer.positions) or self._given_up:
             return
-        if self.handle_in_doubt:
+        if self.needs_resume:
             self._keeping_failure(lambda: self._resume(inside_revoke=True))
         else:
             self._abort_for_rebalance(reason)
 
-    def departed(self, partitions: frozenset[InputPartition]) -> None:
-        """Keep their positions: the gate still needs them to abort the transaction they are in."""
+    def on_departed(self, partitions: frozenset[InputPartition]) -> None:
+        """Keep the positions of ``partitions``: the gate needs them to abort the transaction that contains them."""
         gone = partitions & self._consumer.positions.keys()
         if gone and self.has_open_work and not self.is_unresolved:
             self._fail_block(f"{format_partitions(gone)} left with records of the open transaction")
@@ -470,7 +469,7 @@ class TransactionSession:
             with self._producer.library.callback_errors.deferred(keep_deferred=True):
                 return self.under_way.step_of_work(act)
         except errors.EosError as error:
-            self.kept.keep(error)
+            self.kept.failure = error
             if not self.is_unresolved and not isinstance(error, errors.UnknownOutcomeError):
                 self._steps.abort_failed(None, inside_revoke=True)
             return None

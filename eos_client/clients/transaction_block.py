@@ -67,7 +67,7 @@ class Transaction:
         self._ended = False
         self._number = 0
         self.exit_method: weakref.ref[MethodType] | None = None
-        self._held: weakref.ref[MethodType] | None = None
+        self._exit_ref: weakref.ref[MethodType] | None = None
         self.outcome: Outcome | None = None
         self.reason = "not entered yet"
 
@@ -94,14 +94,14 @@ class Transaction:
         session.resolve_pending()
         session.refuse_transaction_by_hand()
         session.await_plain_commits()
-        self._held = None if self.exit_method is None or self.exit_method() is None else self.exit_method
+        self._exit_ref = None if self.exit_method is None or self.exit_method() is None else self.exit_method
         session.block.open(self._is_left, self._on_outcome)
         self._on_outcome(None, "not ended yet")
         self._number = session.block.number
         self._session = session
 
     def _is_left(self) -> bool:
-        return self._ended or self._session is None or (self._held is not None and self._held() is None)
+        return self._ended or self._session is None or (self._exit_ref is not None and self._exit_ref() is None)
 
     def _on_outcome(self, outcome: Outcome | None, reason: str) -> None:
         self.outcome, self.reason = outcome, reason
@@ -140,7 +140,7 @@ class Transaction:
         session = self._open_session(topic)
         refused = session.letters.refused(record)
         if refused is None:
-            self._write_first(topic, letters, session.letters.writing(record))
+            self._write_first(topic, letters, session.letters.delivery_callback(record))
         else:
             self._write_alone(topic, letters[refused:], record)
 
@@ -165,7 +165,7 @@ class Transaction:
             session.await_deliveries()
             if session.letters.reported:
                 raise AbortableError("a dead letter was refused, perhaps for another one in its batch")
-        self._write_first(topic, letters, session.letters.writing(record))
+        self._write_first(topic, letters, session.letters.delivery_callback(record))
         with session.block.writing:
             session.await_deliveries()
             if refusal := session.letters.take_refusal(record):

@@ -32,9 +32,9 @@ NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, erro
 """Errors of ``commit_transaction`` that have no recovery action, after which certainly nothing was sent."""
 
 _INTERRUPTED_STEPS = {
-    Phase.BEGINNING: "the begin of a transaction",
-    Phase.BEGINNING_TO_COMMIT: "the begin of a transaction",
-    Phase.COMMITTING_STARTS: "the commit of where partitions start",
+    Phase.BEGINNING: "the start of a transaction",
+    Phase.BEGINNING_TO_COMMIT: "the start of a transaction",
+    Phase.COMMITTING_STARTS: "the commit of start offsets",
     Phase.ABORTING: "an abort",
     Phase.REBUILDING: "an abort",
     Phase.BROKEN: "an earlier transaction",
@@ -43,7 +43,7 @@ _INTERRUPTED_STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How one attempt to end a transaction came out. ``rule``: the gate's, None when the gate was not the reason."""
+    """The result of one attempt to end a transaction. ``rule``: the gate's, None when the gate was not the reason."""
 
     outcome: Outcome
     reason: str
@@ -169,14 +169,14 @@ class TransactionSteps:
         return self._run(TransactionEvent.RESUME, attempt)
 
     def abort_failed(self, ending: Ending | None, *, inside_revoke: bool) -> None:
-        """Note that an abort has failed: its records are read again, and the handle is replaced before its next use."""
+        """Record that an abort failed: its records are read again, and the handle is replaced before its next use."""
         self.go_back(inside_revoke=inside_revoke)
         if ending is not None:
             self.record_ending(ending)
         self.lifecycle.on(TransactionEvent.ABORT_FAILED)
 
     def give_up(self) -> None:
-        """Note that a client is being closed: nothing is begun by it any more, and no handle is left to be replaced."""
+        """Record that a client is being closed: it begins nothing more, and no handle is left to be replaced."""
         self.lifecycle.on(TransactionEvent.GIVEN_UP)
 
     def abort_for_good(self) -> None:
@@ -211,7 +211,7 @@ class TransactionSteps:
         self._producer.calls.matched = {partition.topic: is_by_pattern(partition.topic) for partition in positions}
         self._under_way.own_call("send_offsets_to_transaction", offsets, snapshot.group_metadata, timeout_s)
 
-    # -- the acts: each performs one step and returns what came of it ------------------------------------------------
+    # -- the acts: each performs one step and returns the resulting event --------------------------------------------
 
     def _begin(self, _: _Attempt) -> TransactionEvent:
         try:
@@ -264,18 +264,18 @@ class TransactionSteps:
     def decide(self) -> tuple[CommitRuling, MembershipSnapshot]:
         """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
 
-        def stands() -> bool:
+        def is_due() -> bool:
             self._kept.raise_kept()
             return self.lifecycle.phase is Phase.DECIDING
 
-        ruling, snapshot = self.decisions.decide_after_callbacks(lambda: self._consumer.positions, is_still_due=stands)
+        ruling, snapshot = self.decisions.decide_after_callbacks(lambda: self._consumer.positions, is_still_due=is_due)
         if ruling.decision is CommitDecision.SKIP and self._consumer.gate.settings.policy is GatePolicy.BLOCK:
             return self._block(ruling, snapshot)
         return ruling, snapshot
 
     def _block(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> tuple[CommitRuling, MembershipSnapshot]:
         """Stay in poll until the gate opens; its hold limit ends this."""
-        self._note_skip(ruling, snapshot)
+        self._record_skip(ruling, snapshot)
         waits = {CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS}
         while ruling.decision in waits and self.lifecycle.phase is Phase.DECIDING:
             if ruling.decision is CommitDecision.SKIP:
@@ -287,11 +287,11 @@ class TransactionSteps:
         return ruling, snapshot
 
     def _commit(self, attempt: _Attempt) -> TransactionEvent:
-        positions, timeout_s = _given(attempt.positions), self._producer.limits.commit_timeout_s
+        positions, timeout_s = _needed(attempt.positions), self._producer.limits.commit_timeout_s
         is_sent = False
         try:
             if positions:
-                self._send_offsets(positions, _given(attempt.snapshot), _given(attempt.token))
+                self._send_offsets(positions, _needed(attempt.snapshot), _needed(attempt.token))
             is_sent = True
             self._under_way.own_call("commit_transaction", timeout_s)
         except errors.UnknownOutcomeError as error:
@@ -313,9 +313,9 @@ class TransactionSteps:
         if not attempt.is_resolution_counted:
             attempt.is_resolution_counted = True
             self._counters.outcomes_resolved += 1
-            self._recovery.failed(cause)
+            self._recovery.record_failure(cause)
         try:
-            outcome = self._recovery.resolve_commit_outcome(_given(attempt.positions), _given(attempt.token), cause)
+            outcome = self._recovery.resolve_commit_outcome(_needed(attempt.positions), _needed(attempt.token), cause)
         except errors.UnknownOutcomeError as error:
             self.lifecycle.on(TransactionEvent.NOT_FOUND)
             self.go_back(inside_revoke=attempt.inside_revoke)
@@ -330,12 +330,12 @@ class TransactionSteps:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
         self._under_way.own_call("begin_transaction")
-        self._send_offsets(_given(attempt.positions), _given(attempt.snapshot), self._token)
+        self._send_offsets(_needed(attempt.positions), _needed(attempt.snapshot), self._token)
         self._under_way.own_call("commit_transaction", timeout_s)
         return TransactionEvent.STARTS_COMMITTED
 
     def _abort(self, attempt: _Attempt) -> TransactionEvent:
-        self._trace_failure(attempt)
+        self._record_failure(attempt)
         try:
             if self.lifecycle.has_begun:
                 self._under_way.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
@@ -345,7 +345,7 @@ class TransactionSteps:
 
     def _rebuild(self, attempt: _Attempt) -> TransactionEvent:
         """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
-        self._trace_failure(attempt)
+        self._record_failure(attempt)
         try:
             self._producer.rebuild()
         except errors.EosError:
@@ -353,10 +353,10 @@ class TransactionSteps:
             raise
         return TransactionEvent.REBUILT
 
-    def _trace_failure(self, attempt: _Attempt) -> None:
+    def _record_failure(self, attempt: _Attempt) -> None:
         failure, attempt.failure = attempt.failure, None
         if failure is not None:
-            self._recovery.failed(failure)
+            self._recovery.record_failure(failure)
 
     # -- how it ended ------------------------------------------------------------------------------------------------
 
@@ -367,8 +367,8 @@ class TransactionSteps:
         return ending
 
     def _record_committed(self, attempt: _Attempt) -> None:
-        positions, ruling = _given(attempt.positions), _given(attempt.ruling)
-        generation = _given(attempt.snapshot).generation
+        positions, ruling = _needed(attempt.positions), _needed(attempt.ruling)
+        generation = _needed(attempt.snapshot).generation
         committed = TransactionCommitted(
             records_in=record_count(positions),
             records_out=self.records_out,
@@ -387,15 +387,15 @@ class TransactionSteps:
         self._counters.records_out += committed.records_out
         self._counters.generation_id = generation.generation_id
         self._hook(committed)
-        self._recovery.committed()
+        self._recovery.report()
 
     def _record_aborted(self, attempt: _Attempt) -> None:
-        aborted = self.aborted(attempt.reason, attempt.rule, inside_revoke=attempt.inside_revoke)
+        aborted = self.record_abort(attempt.reason, attempt.rule, inside_revoke=attempt.inside_revoke)
         aborted = replace(aborted, refused_by_group=attempt.is_refused)
         self.lifecycle.on(TransactionEvent.RECORDED)
         self.count_aborted(aborted)
 
-    def aborted(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool) -> TransactionAborted:
+    def record_abort(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool) -> TransactionAborted:
         """Rewind, and record that nothing of the transaction was committed; returns the event to report."""
         records_in = record_count(self._consumer.positions)
         self.go_back(inside_revoke=inside_revoke)
@@ -409,13 +409,13 @@ class TransactionSteps:
         self._hook(aborted)
 
     def _record_held(self, attempt: _Attempt) -> None:
-        ruling = _given(attempt.ruling)
-        self._note_skip(ruling, _given(attempt.snapshot))
+        ruling = _needed(attempt.ruling)
+        self._record_skip(ruling, _needed(attempt.snapshot))
         self.record_ending(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
 
-    def _note_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
+    def _record_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         self._counters.skipped += 1
-        self.decisions.skipped(ruling, snapshot)
+        self.decisions.record_skip(ruling, snapshot)
 
     def go_back(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
@@ -426,18 +426,18 @@ class TransactionSteps:
         self.clear_work()
 
     def clear_work(self) -> None:
-        """Note that no work is open any more."""
+        """Record that no work is open any more."""
         self._consumer.gate.observe(WorkSettled())
         self.records_out = 0
         self.outputs_in_hand = False
-        self.decisions.ended()
+        self.decisions.end_hold()
 
 
 T = TypeVar("T")
 
 
-def _given(value: T | None) -> T:
-    """Return what an earlier step of the attempt has left."""
+def _needed(value: T | None) -> T:
+    """Return ``value``; raises LookupError if no earlier step has set it."""
     if value is None:
         raise LookupError("an earlier step of the transaction did not set a value that this step needs")
     return value

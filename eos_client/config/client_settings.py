@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from eos_client.config.secret_settings import DiscreetSettings, Settings, check_addresses, check_token_settings
+from eos_client.config.secret_settings import MaskedSettings, Settings, check_addresses, check_token_settings
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
@@ -262,7 +262,7 @@ def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) 
         "transactional.id": f"eos-{uuid.uuid4()}",
         TRANSACTION_LIMIT: math.ceil(max(_TRANSACTION_TIMEOUT_MS, shortest_timeout_s * 1000, delivery_ms, socket_ms)),
     }
-    settings = _completed(settings, {**_agreeing(_values(FAST_TRANSACTIONS), settings), **generated})
+    settings = _completed(settings, {**_compatible(_values(FAST_TRANSACTIONS), settings), **generated})
     is_long = (_number(settings, TRANSACTION_LIMIT) or 0) > _ANSWER_TIMEOUT_MS
     return _completed(settings, {"socket.timeout.ms": _ANSWER_TIMEOUT_MS} if is_long else {})
 
@@ -307,7 +307,7 @@ def check_ids_in_transactions(settings: Settings) -> None:
             )
 
 
-def _agreeing(defaults: Settings, settings: Settings) -> dict[str, Any]:
+def _compatible(defaults: Settings, settings: Settings) -> dict[str, Any]:
     """Return ``defaults``, changed where librdkafka would refuse one beside what the user set."""
     fitted = dict(defaults)
     delivery_ms = _number(settings, "message.timeout.ms")
@@ -326,7 +326,7 @@ def _agreeing(defaults: Settings, settings: Settings) -> dict[str, Any]:
 
 
 def _number(settings: Settings, name: str) -> float | None:
-    """Return a setting's number; of its names, the last that was given counts. None where none of them is a number."""
+    """Return the number of a setting; of its aliases, the last one given wins. None if none is a number."""
     names, number = {name, *_ALIASES.get(name, ())}, None
     for key in (key for key in settings if key in names):
         with suppress(TypeError, ValueError):
@@ -338,11 +338,11 @@ def _values(defaults: Mapping[str, Default]) -> dict[str, Any]:
     return {key: default.value for key, default in defaults.items()}
 
 
-def _completed(settings: Settings, defaults: Settings) -> DiscreetSettings:
+def _completed(settings: Settings, defaults: Settings) -> MaskedSettings:
     """Add ``defaults`` to ``settings`` for what was left out, or set to None, under all of its names."""
     left_out = {k: v for k, v in defaults.items() if all(settings.get(n) is None for n in (k, *_ALIASES.get(k, ())))}
     without = {n for key in left_out for n in (key, *_ALIASES.get(key, ()))}
-    return DiscreetSettings(left_out | {key: value for key, value in settings.items() if key not in without})
+    return MaskedSettings(left_out | {key: value for key, value in settings.items() if key not in without})
 
 
 def check_serialiser(name: str, given: Any) -> None:

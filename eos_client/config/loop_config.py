@@ -261,7 +261,8 @@ class EosConfig(Generic[K_co, V_co]):
     def longest_wait_s(self) -> float:
         """How long, in seconds, a loop may wait for the cluster without a poll: at its start, or in a recovery.
 
-        A start asks for three things; a recovery follows a commit, registers the producer and looks the outcome up.
+        A start sends three requests (topics, init_transactions, output topics); a recovery follows a commit, registers
+        the producer and looks the outcome up.
         """
         return max(3 * self.start_timeout_s, self.open_limit_s + 2 * self.recovery_timeout_s)
 

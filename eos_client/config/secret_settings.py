@@ -17,12 +17,12 @@ _OAUTHBEARER_PART = re.compile(r"(principal|principalClaimName|scope|scopeClaimN
 
 
 def masked(settings: Settings) -> dict[str, Any]:
-    """Return ``settings`` as they may be shown: secrets are replaced, what is merely private is not."""
+    """Return ``settings`` with secret values masked."""
     shown = {key: masked(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
     return {key: _MASK if is_secret(key) else value for key, value in shown.items()}
 
 
-class DiscreetSettings(dict[str, Any]):
+class MaskedSettings(dict[str, Any]):
     """Settings whose ``repr`` masks secrets; a look-up by key returns them."""
 
     def __repr__(self) -> str:

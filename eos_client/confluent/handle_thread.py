@@ -47,7 +47,7 @@ class _Call:
             self.error = KafkaException(sys.exc_info()[1])
         finally:
             self.function = _nothing
-            self.done.reach()
+            self.done.set()
 
 
 def _require_running_interpreter() -> None:
@@ -87,7 +87,7 @@ class HandleThread:
         """
         _require_running_interpreter()
         before = self._last
-        longest_s = budget_s if before is None or before.done.is_reached else budget_s + before.budget_s
+        longest_s = budget_s if before is None or before.done.is_set else budget_s + before.budget_s
         call = _Call(function, budget_s)
         try:
             self._last = call
@@ -110,7 +110,7 @@ class HandleThread:
         """
         behind, raised = _Call(_nothing, 0.0), None
         self._calls.put(behind)
-        while not behind.done.is_reached:
+        while not behind.done.is_set:
             try:
                 behind.done.wait()
             except BaseException as error:  # noqa: BLE001, PERF203  # it is raised below
@@ -135,7 +135,7 @@ class HandleThread:
         client library queues for a handle that is not polled fill the memory.
         In simulated time ``final_call`` runs at once if the thread is free, so that a run stays deterministic.
         """
-        is_free = self._last is None or self._last.done.is_reached
+        is_free = self._last is None or self._last.done.is_set
         if self.is_real and not is_free:
             left_behind = _LeftBehind(serve, final_call)
             self._calls.put(_Call(left_behind.end, 0.0))

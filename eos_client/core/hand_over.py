@@ -70,16 +70,16 @@ class HandOver:
         if self.journal:
             self.journal.clear()
 
-    def handed_over(self, partition: InputPartition, position: InputPosition) -> None:
+    def hand_over(self, partition: InputPartition, position: InputPosition) -> None:
         """Record that the application was given the records of ``position``."""
         self._journal_state(partition)
-        self._work.handed_over(partition, position)
+        self._work.hand_over(partition, position)
         self.next_offsets[partition] = position.next_offset
 
-    def taken_back(self, partition: InputPartition, offset: int) -> None:
+    def take_back(self, partition: InputPartition, offset: int) -> None:
         """Record that the records from ``offset`` on were not handed over after all."""
         self._journal_state(partition)
-        self._work.taken_back(partition, offset)
+        self._work.take_back(partition, offset)
         self.next_offsets[partition] = offset
 
     def record_seek(self, partition: InputPartition, offset: int) -> None:
@@ -87,7 +87,7 @@ class HandOver:
         self._journal_state(partition)
         self._work.record_seek(partition, offset)
 
-    def continues_at(self, partition: InputPartition, offset: int) -> None:
+    def set_next_offset(self, partition: InputPartition, offset: int) -> None:
         """Set the next offset of ``partition``, which may be a logical one (the beginning, the end)."""
         self.next_offsets[partition] = offset
 

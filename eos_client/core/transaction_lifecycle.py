@@ -253,7 +253,7 @@ class TransactionLifecycle:
     """The state of one session's transaction. ``on`` is the only way that it changes."""
 
     def __init__(self, *, is_broken: bool = False) -> None:
-        """``is_broken``: the handle comes from another session, which left it in doubt."""
+        """``is_broken``: another session has left a step of the handle unfinished."""
         self.state = TransactionState(Phase.BROKEN if is_broken else Phase.IDLE)
 
     def on(self, event: TransactionEvent) -> Act:

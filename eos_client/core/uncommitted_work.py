@@ -14,10 +14,10 @@ from eos_client.core.model import InputPartition, InputPosition, InputPositions
 
 
 class PartitionWork(NamedTuple):
-    """The position of one partition, and the one from before it was revoked and assigned again (``covered``)."""
+    """The position of one partition, and the one from before it was revoked and assigned again (``earlier``)."""
 
     position: InputPosition | None
-    covered: InputPosition | None
+    earlier: InputPosition | None
     has_departed: bool
 
 
@@ -27,7 +27,7 @@ class UncommittedWork:
     def __init__(self) -> None:
         self._positions: dict[InputPartition, InputPosition] = {}
         self._departed: set[InputPartition] = set()
-        self._covered: dict[InputPartition, InputPosition] = {}  # from before a partition left and came back
+        self._earlier: dict[InputPartition, InputPosition] = {}  # from before a partition left and came back
         self._in_hand = False
         self._processed: dict[InputPartition, InputPosition] = {}
 
@@ -37,7 +37,7 @@ class UncommittedWork:
         return self._positions
 
     @property
-    def ours(self) -> InputPositions:
+    def owned(self) -> InputPositions:
         """The uncommitted positions without those of departed partitions, which may have a new owner."""
         return {p: position for p, position in self._positions.items() if p not in self._departed}
 
@@ -46,19 +46,19 @@ class UncommittedWork:
         """Whether records were handed over that are not known to be processed yet."""
         return self._in_hand and bool(self._positions)
 
-    def processed(self) -> None:
+    def mark_processed(self) -> None:
         """Record that everything handed over so far was processed, and its outputs were written."""
         self._in_hand = False
         self._processed = dict(self._positions)
 
-    def handed_over(self, partition: InputPartition, position: InputPosition) -> None:
+    def hand_over(self, partition: InputPartition, position: InputPosition) -> None:
         """Record that the application was given the records of ``position``."""
         self._in_hand = True
         known = self._positions.get(partition)
         if known is None or partition in self._departed:
             # The new owner may have processed what was consumed before the partition left: never rewind to there.
             if known is not None:
-                self._covered[partition] = known
+                self._earlier[partition] = known
             self._departed.discard(partition)
             self._processed.pop(partition, None)
             self._positions[partition] = position
@@ -66,11 +66,11 @@ class UncommittedWork:
             first = min(known.first_offset, position.first_offset)
             self._positions[partition] = replace(position, first_offset=first, generation=known.generation)
 
-    def departed(self, partitions: Iterable[InputPartition]) -> None:
+    def mark_departed(self, partitions: Iterable[InputPartition]) -> None:
         """Record that ``partitions`` left. Their positions stay, so that the gate refuses to commit them."""
         self._departed.update(p for p in partitions if p in self._positions)
 
-    def taken_back(self, partition: InputPartition, offset: int) -> None:
+    def take_back(self, partition: InputPartition, offset: int) -> None:
         """Record that the records from ``offset`` on were not processed after all.
 
         Where nothing remains of a partition that was assigned again, its position from before is restored for the gate,
@@ -81,8 +81,8 @@ class UncommittedWork:
             return
         if offset > known.first_offset:
             self._positions[partition] = replace(known, next_offset=offset)
-        elif partition in self._covered:
-            self._positions[partition] = self._covered.pop(partition)
+        elif partition in self._earlier:
+            self._positions[partition] = self._earlier.pop(partition)
             self._departed.add(partition)
         else:
             del self._positions[partition]
@@ -93,24 +93,24 @@ class UncommittedWork:
         Records that were processed before stay, because their outputs are in the open transaction.
         """
         processed = self._processed.get(partition)
-        self.taken_back(partition, offset if processed is None else max(offset, processed.next_offset))
+        self.take_back(partition, offset if processed is None else max(offset, processed.next_offset))
 
     def state_of(self, partition: InputPartition) -> PartitionWork:
         """Return the state of ``partition``, for `reset`."""
         return PartitionWork(
-            self._positions.get(partition), self._covered.get(partition), has_departed=partition in self._departed
+            self._positions.get(partition), self._earlier.get(partition), has_departed=partition in self._departed
         )
 
     def reset(self, partition: InputPartition, before: PartitionWork) -> None:
         """Restore what `state_of` returned for ``partition``."""
-        for positions, position in ((self._positions, before.position), (self._covered, before.covered)):
+        for positions, position in ((self._positions, before.position), (self._earlier, before.earlier)):
             if position is None:
                 positions.pop(partition, None)
             else:
                 positions[partition] = position
         (self._departed.add if before.has_departed else self._departed.discard)(partition)
 
-    def committed_up_to(self, partition: InputPartition, offset: int) -> None:
+    def mark_committed_up_to(self, partition: InputPartition, offset: int) -> None:
         """Record that the records below ``offset`` were committed."""
         known = self._positions.get(partition)
         if known is None or offset <= known.first_offset:
@@ -124,7 +124,7 @@ class UncommittedWork:
         """Drop everything that is known of ``partitions``."""
         for partition in partitions:
             self._positions.pop(partition, None)
-            self._covered.pop(partition, None)
+            self._earlier.pop(partition, None)
             self._processed.pop(partition, None)
             self._departed.discard(partition)
 
@@ -132,6 +132,6 @@ class UncommittedWork:
         """Record that all work was committed or rewound."""
         self._in_hand = False
         self._positions = {}
-        self._covered = {}
+        self._earlier = {}
         self._processed = {}
         self._departed = set()

@@ -9,7 +9,7 @@ from concurrent.futures import CancelledError, Future, TimeoutError  # noqa: A00
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from eos_client.errors import shown
+from eos_client.errors import repr_of
 from eos_client.loop.transform_results import TransformUnfitError, each_output
 from eos_client.ports import AsyncTransform, Output
 
@@ -87,8 +87,8 @@ async def _outputs_of_call(
             return [take(output) async for output in made]
         if not inspect.isawaitable(made):
             raise TransformUnfitError(
-                f"the transform returned {shown(made)} and no coroutine; AsyncExactlyOnceLoop takes async functions, "
-                "ExactlyOnceLoop the others. No record was given up."
+                f"the transform returned {repr_of(made)} and no coroutine; AsyncExactlyOnceLoop takes async "
+                "functions, ExactlyOnceLoop the others. No record was given up."
             )
         return [take(output) for output in each_output(await made)]
     except (SystemExit, KeyboardInterrupt) as error:

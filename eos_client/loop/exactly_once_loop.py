@@ -155,7 +155,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 polled_at_s=self._polled_at,
                 poll_limit_s=self.config.liveness_limit_s or max(self._poll_limit_s, self.config.longest_wait_s),
                 stop_reason=self._shutdown.reason,
-                has_ended=self._ended.is_reached,
+                has_ended=self._ended.is_set,
                 is_forked_copy=membership.is_forked_copy,
                 is_assigned=membership.is_assigned,
                 generation=membership.synced_generation,
@@ -180,11 +180,11 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             with StopSignals(self.stop):
                 self._run()
         finally:
-            self._ended.reach()
+            self._ended.set()
 
     def _claim(self) -> None:
         with self._starting:
-            if self._ended.is_reached:
+            if self._ended.is_set:
                 raise errors.ClientClosedError(
                     f"this loop has ended ({self._shutdown.reason or 'closed'}) and its clients are closed. Build "
                     "another ExactlyOnceLoop: it goes on at the group's committed offsets."
@@ -244,12 +244,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             try:
                 self._close_clients()
             finally:
-                self._ended.reach()
+                self._ended.set()
         elif _RUNS.is_any_running(self):
             self.stop("close() was called inside run()")
         elif runner is threading.current_thread():
             self._close_clients()
-        elif not self._ended.is_reached:
+        elif not self._ended.is_set:
             self._await_end(runner)
 
     def _await_end(self, runner: threading.Thread) -> None:
@@ -336,14 +336,14 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._record_outcome(ending, work, brings_progress=brings_progress)
 
     def _next_batch(self) -> list[Any]:
-        self._session.processed()  # from here on a revocation may commit the last batch
+        self._session.mark_processed()  # from here on a revocation may commit the last batch
         self._polled_at = self._clock()
         if not self._transaction.has_begun:
             self._missing.require()
             first = self._consumer.poll(self.config.poll_timeout_s)
             if first is None:
                 self._adapter.calls.drain_events()
-                self._credentials.require_none()
+                self._credentials.raise_if_refused()
                 return []
             self._transaction.begin()
             if not self._outputs.prefers_whole_batches:

@@ -19,7 +19,14 @@ from typing import Any
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import produce_options
-from eos_client.errors import AbortableError, EosError, OutputRefusedError, RebuildProducerError, TransformError, shown
+from eos_client.errors import (
+    AbortableError,
+    EosError,
+    OutputRefusedError,
+    RebuildProducerError,
+    TransformError,
+    repr_of,
+)
 from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import LOOP_LEVEL_ERRORS, FailedRecords, StoppedMeanwhileError, is_failure
 from eos_client.loop.transform_results import (
@@ -46,7 +53,7 @@ class _InvalidOutput:
     """Stands for an output of the wrong type until it is written; raises TransformUnfitError for an awaitable one."""
 
     def __init__(self, given: Any) -> None:
-        self.reason = f"the transform gave {shown(given)}; it must return or yield OutputRecord objects or bytes"
+        self.reason = f"the transform gave {repr_of(given)}; it must return or yield OutputRecord objects or bytes"
         require_no_awaitable(given, self.reason)
 
 
@@ -283,7 +290,7 @@ class RecordOutputs:
         topic = self._default_topic if output.topic is None else output.topic
         if topic is None:
             raise TransformUnfitError(
-                f"{shown(output)} names no topic and the loop has no output_topic: set one of them. No record was "
+                f"{repr_of(output)} names no topic and the loop has no output_topic: set one of them. No record was "
                 "given up."
             )
         return topic, output

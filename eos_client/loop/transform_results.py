@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from eos_client.errors import ConfigurationError, shown
+from eos_client.errors import ConfigurationError, repr_of
 from eos_client.ports import Output, OutputRecord
 
 SINGLE_OUTPUT_TYPES = (bytes, OutputRecord)
@@ -30,7 +30,7 @@ def invalid_result_error(made: Any) -> TypeError | None:
     is_iterable = hasattr(made, "__iter__") and not isinstance(made, NOT_OUTPUT_COLLECTIONS)
     if isinstance(made, SINGLE_OUTPUT_TYPES) or is_iterable or made is None:
         return None
-    reason = f"the transform returned {shown(made)}; it must return an output or an iterable of them"
+    reason = f"the transform returned {repr_of(made)}; it must return an output or an iterable of them"
     require_no_awaitable(made, reason)
     return TypeError(f"{reason}: return a list, or yield")
 

@@ -224,8 +224,8 @@ def test_a_chosen_position_counts_within_its_call_and_until_its_partition_leaves
 def test_where_the_application_has_sought_it_goes_on_after_a_rejoin_at_its_first_uncommitted_record():
     chosen, handed = ChosenPositions(), HandOver()
     chosen.note([TopicPartition("orders", 0, 7)])
-    handed.handed_over(ZERO, InputPosition(7, 9, UNJOINED))
-    handed.handed_over(ONE, InputPosition(1, 2, UNJOINED))
+    handed.hand_over(ZERO, InputPosition(7, 9, UNJOINED))
+    handed.hand_over(ONE, InputPosition(1, 2, UNJOINED))
     chosen.keep(frozenset({ZERO, ONE}), handed)
     assert chosen.kept == {ZERO: 7}
 

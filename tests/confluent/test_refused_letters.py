@@ -22,8 +22,8 @@ TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 def letters() -> RefusedLetters:
     """The letters of two records were written, and one of them was refused."""
     made = RefusedLetters()
-    made.writing(OTHER)(None, LETTER)
-    made.writing(RECORD)(TOO_LARGE, LETTER)
+    made.delivery_callback(OTHER)(None, LETTER)
+    made.delivery_callback(RECORD)(TOO_LARGE, LETTER)
     return made
 
 
@@ -37,7 +37,7 @@ def test_a_refused_letter_makes_its_record_a_suspect_and_no_other(letters: Refus
 @pytest.mark.parametrize("code", [KafkaError._PURGE_QUEUE, KafkaError._MSG_TIMED_OUT])
 def test_what_says_nothing_of_the_letter_makes_no_suspect(code: int) -> None:
     letters = RefusedLetters()
-    letters.writing(RECORD)(KafkaError(code), LETTER)
+    letters.delivery_callback(RECORD)(KafkaError(code), LETTER)
     letters.ended(Outcome.ABORTED, ASSIGNED)
     assert letters.refused(RECORD) is None
 
@@ -45,7 +45,7 @@ def test_what_says_nothing_of_the_letter_makes_no_suspect(code: int) -> None:
 def test_each_refusal_of_a_letter_that_was_alone_counts_once(letters: RefusedLetters) -> None:
     letters.ended(Outcome.ABORTED, ASSIGNED)
     for count in (1, 2):
-        letters.writing(RECORD)(TOO_LARGE, LETTER)
+        letters.delivery_callback(RECORD)(TOO_LARGE, LETTER)
         assert letters.take_refusal(RECORD).startswith("dead[0]: MSG_SIZE_TOO_LARGE: ")
         assert letters.take_refusal(RECORD) == ""
         letters.ended(Outcome.ABORTED, ASSIGNED)
@@ -54,10 +54,10 @@ def test_each_refusal_of_a_letter_that_was_alone_counts_once(letters: RefusedLet
 
 def test_a_record_whose_letter_was_committed_is_forgotten(letters: RefusedLetters) -> None:
     letters.ended(Outcome.ABORTED, ASSIGNED)
-    letters.writing(OTHER)
+    letters.delivery_callback(OTHER)
     letters.ended(Outcome.COMMITTED, ASSIGNED)
     assert letters.refused(RECORD) == 0
-    letters.writing(RECORD)
+    letters.delivery_callback(RECORD)
     letters.ended(Outcome.COMMITTED, ASSIGNED)
     assert letters.refused(RECORD) is None
 

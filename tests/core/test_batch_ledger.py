@@ -166,7 +166,7 @@ def test_foreign_metadata_is_told_as_such_with_the_way_out(metadata):
 
 
 @pytest.mark.parametrize("metadata", [None, ""])
-def test_an_offset_without_metadata_is_an_entry_of_nobody(metadata):
+def test_an_offset_without_metadata_is_a_bare_entry(metadata):
     found = decode_entry(8, metadata)
     assert found == LedgerEntry(8, NO_IDENTITY)
     assert found.is_bare

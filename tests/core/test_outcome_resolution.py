@@ -66,7 +66,7 @@ def test_where_nothing_is_committed_it_did_not_take_effect():
     assert resolved({}, P0) is Outcome.ABORTED
 
 
-def test_a_transaction_that_consumed_nothing_cannot_be_told():
+def test_a_transaction_without_input_has_no_readable_outcome():
     assert resolved(committed(p0=(AFTER, OURS))) is None
 
 

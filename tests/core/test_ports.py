@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from eos_client.core.model import InputPartition
-from eos_client.ports import OutputRecord, keys_of
+from eos_client.ports import OutputRecord, input_partitions
 
 
 def test_an_output_record_leaves_open_what_is_not_said():
@@ -42,5 +42,5 @@ def test_an_output_record_shows_all_of_itself():
 
 def test_partitions_of_any_library_become_names():
     theirs = [SimpleNamespace(topic="orders", partition=n, offset=99) for n in (1, 0, 1)]
-    assert keys_of(theirs) == {InputPartition("orders", 0), InputPartition("orders", 1)}
-    assert keys_of([]) == frozenset()
+    assert input_partitions(theirs) == {InputPartition("orders", 0), InputPartition("orders", 1)}
+    assert input_partitions([]) == frozenset()

@@ -208,7 +208,7 @@ def explore() -> set[Situation]:
     return seen
 
 
-def test_whatever_a_cluster_answers_and_wherever_a_step_is_broken_off_the_truth_is_told():
+def test_the_reported_outcome_is_true_for_every_answer_and_every_interruption():
     situations = explore()
     assert {situation.state.phase for situation in situations} == set(Phase) - {Phase.BROKEN}
     assert {situation.act for situation in situations} == set(Act)

@@ -57,7 +57,7 @@ def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit(res
     ruling, snapshot = restless.decide()
     assert ruling.decision is CommitDecision.SERVE_CALLBACKS
     assert serve.call_args_list == [call(drain=True)] * 3
-    restless.decisions.skipped(ruling, snapshot)
+    restless.decisions.record_skip(ruling, snapshot)
 
     restless.cluster.advance(LIMIT_S)
     ruling, _ = restless.decide()

@@ -148,7 +148,7 @@ class LoopMember(BlockMember):
 
     def _batch(self, session: Any, count: int) -> None:
         self._copy(session, count)
-        session.processed()
+        session.mark_processed()
 
     def _produce(self, txn: Any, message: Any, headers: list[tuple[str, bytes]]) -> None:
         output = OutputRecord(value=message.value(), partition=message.partition() % 2, headers=headers)

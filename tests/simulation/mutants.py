@@ -160,7 +160,7 @@ def _gate_hears_of_no_revocation() -> Patch:
 
 
 def _drops_departed_offsets() -> Patch:
-    return mock.patch.object(UncommittedWork, "departed", UncommittedWork.forget)
+    return mock.patch.object(UncommittedWork, "mark_departed", UncommittedWork.forget)
 
 
 def _keeps_carried_records() -> Patch:

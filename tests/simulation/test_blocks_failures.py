@@ -282,7 +282,7 @@ def test_a_block_whose_callback_raises_without_a_message_names_the_exception(sta
     with pytest.raises(AssertionError), producer.transaction(consumer) as txn:
         stage.collect(consumer, 4)
     assert txn.outcome is Outcome.ABORTED
-    assert txn.reason.startswith("the block met AssertionError")
+    assert txn.reason.startswith("the block raised AssertionError")
 
 
 def as_outputs(txn, producer, records):

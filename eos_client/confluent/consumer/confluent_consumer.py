@@ -25,7 +25,7 @@ from eos_client.confluent.failures.position_failures import beyond_the_end, forb
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
-from eos_client.ports import Clock, MembershipSnapshot, keys_of
+from eos_client.ports import Clock, MembershipSnapshot, input_partitions
 
 _BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
 """Logical offsets that lie before everything that was handed over and is not committed."""
@@ -129,7 +129,7 @@ class ConfluentConsumer:
                 generation = self.membership.synced_generation
                 epoch = last_good(messages, run.start, run.stop).leader_epoch()
                 position = InputPosition(run.first_offset, run.next_offset, generation, epoch)
-                handed.handed_over(run.partition, position)
+                handed.hand_over(run.partition, position)
             else:
                 self.library.note_fatal(messages[run.start : run.stop])
             refusal = forbidden_reset(run.partition, messages[run.stop - 1])
@@ -172,7 +172,7 @@ class ConfluentConsumer:
         returned = Batch(list(batch))
         first_offsets = {run.partition: run.first_offset for run in reversed(returned.runs) if not run.is_error}
         for partition, first_offset in first_offsets.items():
-            self.handed.taken_back(partition, first_offset)
+            self.handed.take_back(partition, first_offset)
             self.parts.reads.expect_next(partition, first_offset)
         self.parts.records.put_first(returned.messages)
         self.handed.end_change(is_outermost=is_outermost)
@@ -210,7 +210,7 @@ class ConfluentConsumer:
     def record_committed(self, positions: InputPositions) -> None:
         """Record that a transaction has committed ``positions``: stored offsets up to them are dropped."""
         for partition, position in dict(positions).items():
-            self.handed.work.committed_up_to(partition, position.next_offset)
+            self.handed.work.mark_committed_up_to(partition, position.next_offset)
         self.plain.drop_stored({partition: position.next_offset for partition, position in positions.items()})
 
     def consumer_group_metadata(self) -> Any:
@@ -225,9 +225,9 @@ class ConfluentConsumer:
         Raises ClusterUnavailableError when the group does not say so within ``timeout_s`` seconds, as while such a
         transaction is open.
         """
-        if self._may_commit_by_hand and (ours := frozenset(self.handed.work.ours)):
+        if self._may_commit_by_hand and (ours := frozenset(self.handed.work.owned)):
             for partition, offset in self.library.stable_or_raise(ours, timeout_s).items():
-                self.handed.work.committed_up_to(partition, offset)
+                self.handed.work.mark_committed_up_to(partition, offset)
         self._may_commit_by_hand = False
 
     @staticmethod
@@ -268,7 +268,7 @@ class ConfluentConsumer:
 
     def _sync_before_leaving(self) -> None:
         # The revoke callback commits open work only under a synced epoch (EPOCH_MOVED_BEFORE_REVOKE).
-        if self.membership.is_member_epoch and self.handed.work.ours:
+        if self.membership.is_member_epoch and self.handed.work.owned:
             self.fetching.serve_callbacks(drain=True)
 
     # -- the assignment, as the application changes it ---------------------------------------------------------------
@@ -279,10 +279,10 @@ class ConfluentConsumer:
         self.handed.undo()
         if by_hand and self.library.reset_policy is ResetPolicy.LATEST:  # nobody else looks up where they start
             parts.starts.forget(parts.starts.waiting)
-            parts.starts.expect(keys_of(partitions))
+            parts.starts.expect(input_partitions(partitions))
         if incrementally:
             raw.incremental_assign(partitions)
-            self.handed.forget_next(keys_of(partitions))
+            self.handed.forget_next(input_partitions(partitions))
         else:
             raw.assign(partitions)
             parts.records.drop_records()
@@ -299,7 +299,7 @@ class ConfluentConsumer:
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take ``partitions`` from the assignment; their records that wait to be handed over are dropped."""
         self.library.raw.incremental_unassign(partitions)
-        self.parts.records.drop_of(keys_of(partitions))
+        self.parts.records.drop_of(input_partitions(partitions))
 
     @owned()
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:

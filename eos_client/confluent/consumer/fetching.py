@@ -21,7 +21,7 @@ from eos_client.confluent.failures.consumer_failures import consumer_errors, giv
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.errors import FatalClientError
-from eos_client.ports import Clock, keys_of
+from eos_client.ports import Clock, input_partitions
 
 _DRAIN_ROUNDS_MAX = 10
 _DRAIN_STEP = 100
@@ -130,7 +130,7 @@ class Fetching:
     def _without_replaced(self, batch: Batch, replaced: frozenset[str]) -> Batch:
         """Hand over nothing of a topic that was replaced by another, and commit nothing of the old one for the new."""
         for topic in replaced:
-            partitions = frozenset(p for p in keys_of(self._library.raw.assignment()) if p.topic == topic)
+            partitions = frozenset(p for p in input_partitions(self._library.raw.assignment()) if p.topic == topic)
             if not partitions and not self._membership.names(topic):
                 continue
             batch = batch.select(run for run in batch.runs if run.partition.topic != topic)
@@ -270,7 +270,7 @@ class Fetching:
         if (goals := parts.rewinding.take_plan()) is not None:
             self._apply_rewind(goals)
         assigned = raw.assignment()
-        ours = keys_of(assigned)
+        ours = input_partitions(assigned)
         if self._membership.is_subscribed:
             self._membership.replay_interrupted_callbacks(ours)
         self._membership.require_sync()
@@ -305,7 +305,7 @@ class Fetching:
 
     def _plan_rewind(self) -> Goals:
         parts = self._parts
-        return parts.rewinding.plan(parts.records.spans(), parts.handed.work.ours)
+        return parts.rewinding.plan(parts.records.spans(), parts.handed.work.owned)
 
     def _rewind(self) -> None:
         goals = self._plan_rewind()
@@ -318,7 +318,7 @@ class Fetching:
 
     def _apply_rewind(self, goals: Goals) -> None:
         for partition in goals.keys() & self._membership.assigned:
-            self._parts.handed.continues_at(partition, goals[partition][0])
+            self._parts.handed.set_next_offset(partition, goals[partition][0])
         self._parts.handed.work.clear()
 
     # -- another membership ------------------------------------------------------------------------------------------

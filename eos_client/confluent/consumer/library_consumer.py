@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from eos_client.config.secret_settings import DiscreetSettings
+from eos_client.config.secret_settings import MaskedSettings
 from eos_client.confluent.call_stack import in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import safe_close
@@ -22,7 +22,7 @@ from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.statistics import with_statistics_received
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
 from eos_client.errors import CommitRefusedError, EosError, FatalClientError
-from eos_client.ports import Clock, is_simulated, keys_of
+from eos_client.ports import Clock, input_partitions, is_simulated
 
 __all__ = ["LibraryConsumer", "ResetPolicy", "TopicPartition", "to_kafka", "with_offsets"]
 
@@ -87,7 +87,7 @@ class LibraryConsumer:
 
     def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
         self.last_errors = LastErrors(settings.get("error_cb"))
-        self.settings = DiscreetSettings(settings, error_cb=self.last_errors.error_cb)
+        self.settings = MaskedSettings(settings, error_cb=self.last_errors.error_cb)
         self.reset_policy = ResetPolicy.of(self.settings)
         self.topics = TopicIdentities(self.settings)
         self.paused_by_application: Partitions = frozenset()
@@ -168,12 +168,12 @@ class LibraryConsumer:
     def pause_for_application(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching ``partitions`` until the application resumes them or they leave."""
         self.raw.pause(partitions)
-        self.paused_by_application |= keys_of(partitions)
+        self.paused_by_application |= input_partitions(partitions)
 
     def resume_for_application(self, partitions: list[TopicPartition], held: Partitions) -> None:
         """Fetch ``partitions`` again; those that are ``held`` are resumed when their start offset is known."""
-        self.raw.resume(to_kafka(keys_of(partitions) - held) if held else partitions)
-        self.paused_by_application -= keys_of(partitions)
+        self.raw.resume(to_kafka(input_partitions(partitions) - held) if held else partitions)
+        self.paused_by_application -= input_partitions(partitions)
 
     def pause(self, partitions: Partitions) -> None:
         """Stop fetching ``partitions``, which the application may have paused too."""

@@ -21,7 +21,7 @@ from eos_client.confluent.failures.consumer_failures import subscription_refused
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, GroupGeneration, Partitions, is_pattern
-from eos_client.ports import MembershipSnapshot, RebalanceListener, keys_of
+from eos_client.ports import MembershipSnapshot, RebalanceListener, input_partitions
 
 
 class Membership:
@@ -252,9 +252,9 @@ class Membership:
         """Run our half of a rebalance callback; until it returns, its partitions count as partially handled."""
         outside, self._in_callback = self._in_callback, True
         try:
-            self._partially_handled |= keys_of(partitions)
+            self._partially_handled |= input_partitions(partitions)
             self._library.guard.running(act, partitions)
-            self._partially_handled -= keys_of(partitions)
+            self._partially_handled -= input_partitions(partitions)
         except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
             self.callback_interrupted = True
             self._library.guard.keep(error)
@@ -262,7 +262,7 @@ class Membership:
             self._in_callback = outside
 
     def _assigned_to_us(self, partitions: list[TopicPartition]) -> None:
-        keys, retained = keys_of(partitions), self.assigned
+        keys, retained = input_partitions(partitions), self.assigned
         self.assigned |= keys
         self.is_assigned = True
         self._note_generation()
@@ -274,7 +274,7 @@ class Membership:
     def _revoked_from_us(self, partitions: list[TopicPartition]) -> None:
         if not self.is_member_epoch:
             self._note_generation()
-        keys = keys_of(partitions)
+        keys = input_partitions(partitions)
         if self._record_member_id_changed():
             if retained := self.assigned - keys:
                 self._treat_as_lost(retained)
@@ -286,7 +286,7 @@ class Membership:
         self._departed(keys)
 
     def _lost_by_us(self, partitions: list[TopicPartition]) -> None:
-        keys = keys_of(partitions)
+        keys = input_partitions(partitions)
         self.assigned -= keys
         self._notify(lambda listener: listener.on_lost(partitions))
         self._departed(keys)

@@ -14,7 +14,7 @@ from eos_client.confluent.consumer.rewinding import ReadPositions, Rewinding, Se
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import InputPartition, Partitions
-from eos_client.ports import Clock, keys_of
+from eos_client.ports import Clock, input_partitions
 
 _GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
 
@@ -53,7 +53,7 @@ class ChosenPositions:
     def keep(self, partitions: Partitions, handed: HandOver) -> None:
         """Keep the application's seeks in ``partitions``, which leave only to come back."""
         for partition in partitions & self._ever:
-            position = handed.work.ours.get(partition)
+            position = handed.work.owned.get(partition)
             offset = handed.next_offsets.get(partition) if position is None else position.first_offset
             if offset is not None:
                 self.kept[partition] = offset
@@ -97,7 +97,7 @@ class PartitionParts:
         self._library.departed(partitions)
         self.starts.forget(partitions)
         self.reads.forget(partitions)
-        self.handed.work.departed(partitions)
+        self.handed.work.mark_departed(partitions)
         self.handed.forget_next(partitions)
         self.plain.forget_stored(partitions)
         self.chosen.departed(partitions)
@@ -110,11 +110,11 @@ class PartitionParts:
 
     def continue_at(self, partitions: Sequence[TopicPartition]) -> None:
         """Record the offsets at which the application lets ``partitions`` continue."""
-        self.reads.forget(keys_of(partitions))
+        self.reads.forget(input_partitions(partitions))
         chosen = self.chosen.note(partitions)
         self.starts.forget(chosen)
         for partition, offset in chosen.items():
-            self.handed.continues_at(partition, offset)
+            self.handed.set_next_offset(partition, offset)
 
     def restart_recreated(self, partitions: Partitions) -> None:
         """Read the topic that has taken the name of another from its beginning."""

@@ -94,7 +94,7 @@ class Seeks:
         repeated. Raises FatalClientError when that does not help. A consumer that librdkafka has given up refuses it,
         too, and hands over nothing any more: the next call raises the reason.
         """
-        self.handed.continues_at(partition, offset)
+        self.handed.set_next_offset(partition, offset)
         place = TopicPartition(partition.topic, partition.partition, offset)
         deadline = self._clock() + _SEEK_LIMIT_S
         retrying = tenacity.Retrying(

@@ -86,7 +86,7 @@ def in_background(leave: Callable[[], None]) -> Completion:
             with suppress(Exception):  # there is no caller left
                 leave()
         finally:
-            done.reach()
+            done.set()
 
     try:
         _thread.start_new_thread(run, ())

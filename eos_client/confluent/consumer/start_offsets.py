@@ -256,7 +256,7 @@ class StartOffsets:
                 sought.add(partition)
             else:
                 # If the call that hands it over is interrupted, the next one goes back to there.
-                self._seeks.handed.continues_at(partition, start.goal)
+                self._seeks.handed.set_next_offset(partition, start.goal)
             del self._starts[partition]
             if start.is_held:
                 self._library.resume(frozenset({partition}))

@@ -22,7 +22,7 @@ from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEn
 from eos_client.core.error_codes import LEASE_REFUSED, LEASE_SUPERSEDED, READING_FORBIDDEN
 from eos_client.core.model import UNJOINED
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, RunFencedError
-from eos_client.ports import Clock, MembershipSnapshot, keys_of
+from eos_client.ports import Clock, MembershipSnapshot, input_partitions
 
 _JOIN_SLICE_S = 0.05
 _COMMIT_PAUSE_S = 0.1
@@ -148,13 +148,13 @@ class LeaseMember:
         paused = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
         self._raw.assign(paused)
         self._raw.pause(paused)
-        self._gate.observe(Assigned(keys_of(partitions)))
+        self._gate.observe(Assigned(input_partitions(partitions)))
         self._assigned = True
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         if self._leaving:
             return
-        keys = keys_of(partitions)
+        keys = input_partitions(partitions)
         self._gate.observe(RevocationStarted(keys))
         self._gate.observe(RevocationEnded(keys, self.snapshot().generation, uncommitted=keys))
         self._leave("the group revoked the lease")
@@ -162,7 +162,7 @@ class LeaseMember:
     def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
         if self._leaving:
             return
-        keys = keys_of(partitions)
+        keys = input_partitions(partitions)
         self._gate.observe(Lost(keys, uncommitted=keys))
         self._leave("the lease was lost (no contact with the group for longer than its session)")
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.errors import EosError, OutputRefusedError, shown, text_of
+from eos_client.errors import EosError, OutputRefusedError, repr_of, text_of
 from eos_client.ports import DeliveryCallback, OutputRecord
 
 _ANY_PARTITION = -1  # the producer's partitioner chooses, as with None
@@ -165,7 +165,7 @@ def _unfit(record: OutputRecord) -> str:
         try:
             memoryview(given.encode() if isinstance(given, str) else given or b"")
         except (TypeError, ValueError):  # noqa: PERF203  # two turns
-            return f" ({name}={shown(given)[:_SHOWN_MAX]})"
+            return f" ({name}={repr_of(given)[:_SHOWN_MAX]})"
     return ""
 
 
