@@ -192,7 +192,7 @@ def _asynchronous_commits_count_at_once() -> Patch:
 
     def sent(self: Any, offsets: Any, *, asynchronous: bool) -> Any:
         answer = send(self, offsets, asynchronous=asynchronous)
-        self._note_committed(offsets.values() if asynchronous else ())
+        self._record_committed(offsets.values() if asynchronous else ())
         return answer
 
     return mock.patch.object(PlainCommits, "send", sent)
@@ -208,7 +208,7 @@ def _commits_from_before_blocks_are_not_fenced() -> Iterator[None]:
 
 def _put_back_covers_what_departed() -> Patch:
     nothing = property(lambda _: {}, lambda *_: None)
-    return mock.patch.object(UncommittedWork, "_covered", nothing, create=True)
+    return mock.patch.object(UncommittedWork, "_earlier", nothing, create=True)
 
 
 def _seeks_are_undone() -> Patch:

@@ -52,7 +52,7 @@ class OwnCallStrike(HandlerStrike):
         "send_offsets_to_transaction",
         "commit_transaction",
         "recognises_or_refuses",
-        "_recognised_or_refused",
+        "_is_session_call",
         "comes_from",
     }
 
