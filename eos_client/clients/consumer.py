@@ -415,12 +415,12 @@ class EosConsumer:
     @owned(exclusive=True)
     def _close(self) -> None:
         session = self.open_work.session
-        self.open_work.consumer_closes()
+        self.open_work.prepare_consumer_close()
         try:
             self.member.close()
         finally:
             if session is not None and self._membership.is_closed:
-                session.consumer_closes()  # the revoke callback may have left a commit unanswered
+                session.prepare_consumer_close()  # the revoke callback may have left a commit unanswered
 
     def close_within(self, limit_s: float) -> bool:
         """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed."""

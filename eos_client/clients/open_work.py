@@ -56,12 +56,12 @@ class OpenWork:
         if not session.block.is_open:
             session.resolve_pending()
 
-    def consumer_closes(self) -> None:
+    def prepare_consumer_close(self) -> None:
         """Resolve pending outcomes before the consumer is closed; an open block fails."""
         if (session := self.session) is None:
             return
         session.under_way.refuse_within_a_step("consumer.close()")
-        session.consumer_closes()
+        session.prepare_consumer_close()
         if session.block.is_open and session.in_hand:
             closed = misplaced_call("the consumer was closed inside the block: leave it first")
             session.block.fail(closed, quietly=True)

@@ -324,7 +324,7 @@ class EosProducer:
         session = self._session
         if session is not None:
             session.under_way.refuse_within_a_step("producer.close()")
-            session.producer_closes()
+            session.prepare_producer_close()
             if session.block.is_open:
                 session.block.fail(closed_error(self.transactional_id), quietly=False)
         return self.adapter.close()

@@ -51,7 +51,7 @@ class RefusedLetters:
         return reason
 
     def ended(self, outcome: Outcome | None, assigned: Collection[InputPartition]) -> None:
-        """Note how the transaction ended, and forget the records of partitions that are not in ``assigned``."""
+        """Record how the transaction ended, and forget the records of partitions that are not in ``assigned``."""
         if outcome is Outcome.SKIPPED:
             return
         written, reported = self._written, self.reported

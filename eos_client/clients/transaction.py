@@ -336,7 +336,7 @@ class TransactionSession:
             return self.under_way.step_of_work(lambda: undo(reason))
         except errors.EosError as error:
             ending = Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}")
-            self._steps.abort_failed(ending, inside_revoke=False)
+            self._steps.mark_broken(ending, inside_revoke=False)
             raise
 
     def end_failed(self, failure: BaseException) -> Ending:
@@ -371,7 +371,7 @@ class TransactionSession:
                 records_in = record_count(self._consumer.positions)
                 self._steps.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
 
-    def consumer_closes(self) -> None:
+    def prepare_consumer_close(self) -> None:
         """Record that the consumer is about to be closed: no outcome can be read by it any more."""
         self.leave_interrupted_block()
         if self.is_unresolved:
@@ -382,7 +382,7 @@ class TransactionSession:
             with suppress(errors.EosError):  # which is reported to the block
                 self.resolve_left_block()
 
-    def producer_closes(self) -> None:
+    def prepare_producer_close(self) -> None:
         """Record that the producer is about to be closed: no outcome can be resolved with it any more."""
         self.is_producer_closed = True
         self.leave_interrupted_block()
@@ -471,5 +471,5 @@ class TransactionSession:
         except errors.EosError as error:
             self.kept.failure = error
             if not self.is_unresolved and not isinstance(error, errors.UnknownOutcomeError):
-                self._steps.abort_failed(None, inside_revoke=True)
+                self._steps.mark_broken(None, inside_revoke=True)
             return None

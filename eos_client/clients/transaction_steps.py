@@ -168,7 +168,7 @@ class TransactionSteps:
             attempt.failure, attempt.reason = None, attempt.reason or self._why(attempt)
         return self._run(TransactionEvent.RESUME, attempt)
 
-    def abort_failed(self, ending: Ending | None, *, inside_revoke: bool) -> None:
+    def mark_broken(self, ending: Ending | None, *, inside_revoke: bool) -> None:
         """Record that an abort failed: its records are read again, and the handle is replaced before its next use."""
         self.go_back(inside_revoke=inside_revoke)
         if ending is not None:
