@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     from eos_client.kafka_python.transactions_admin import TransactionsAdmin
 
 _SECONDS_OF_UNIT = (("days", 86_400), ("h", 3_600), ("min", 60))
-_STATE_BY_STATUS = {
-    TransactionStatus.HANGING: "Hanging",
-    TransactionStatus.HIDDEN: "Hidden",
-    TransactionStatus.RECENT: "Unlisted",
-}
+_STATE_BY_STATUS = {"HANGING": "Hanging", "HIDDEN": "Hidden", "RECENT": "Unlisted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +130,7 @@ def _unlisted_rows(seen: Survey) -> Iterator[dict[str, Any]]:
             places = [(each.topic, each.partition, each.start_offset)]
             hanging = None if status is TransactionStatus.HIDDEN else status is TransactionStatus.HANGING
             owner = owners.get(each.producer_id)
-            yield _row(owner, each, _STATE_BY_STATUS[status], (age_s, None), places, hanging=hanging)
+            yield _row(owner, each, _STATE_BY_STATUS[status.name], (age_s, None), places, hanging=hanging)
 
 
 def _row(

@@ -149,7 +149,7 @@ class EosProducer:
             check_transaction_timeout(self.adapter.library.settings, member.gate.settings, self.limits)
         self.adapter.calls.offsets_are_fenced()  # from its first transaction on, whose offsets are sent only at the end
         session = self._session
-        if session is None or not session.joins(member):
+        if session is None or session.consumer is not member:
             check_ids_in_transactions(member.settings)
             if session is not None and session.has_open_work:
                 raise misplaced_call(

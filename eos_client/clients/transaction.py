@@ -56,7 +56,7 @@ class TransactionSession:
         needs_resume: bool = False,
     ) -> None:
         """``facade``: the application's producer. ``needs_resume``: whether its last session did."""
-        self._consumer = consumer
+        self.consumer = consumer
         self._producer = producer
         self._facade = facade
         self._hook = hook
@@ -78,10 +78,6 @@ class TransactionSession:
         )
         self._given_up = False
         self.is_producer_closed = False
-
-    def joins(self, consumer: ConfluentConsumer) -> bool:
-        """Whether this session is the one of ``consumer``."""
-        return self._consumer is consumer
 
     @property
     def is_open(self) -> bool:
@@ -116,7 +112,7 @@ class TransactionSession:
     @property
     def in_hand(self) -> bool:
         """Whether there are records or outputs of which more outputs may follow."""
-        return self._steps.outputs_in_hand or self._consumer.handed.work.in_hand
+        return self._steps.outputs_in_hand or self.consumer.handed.work.in_hand
 
     @property
     def is_held(self) -> bool:
@@ -147,7 +143,7 @@ class TransactionSession:
 
     def mark_processed(self) -> None:
         """Record that everything handed over so far was processed, and that all its outputs were written."""
-        self._consumer.handed.work.mark_processed()
+        self.consumer.handed.work.mark_processed()
         self._steps.outputs_in_hand = False
 
     def refuse_transaction_by_hand(self) -> None:
@@ -258,12 +254,12 @@ class TransactionSession:
         before the application's own commits.
         """
         until = self._clock() + min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
-        while self._consumer.plain.unanswered() and self._clock() < until:
-            self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
+        while self.consumer.plain.unanswered() and self._clock() < until:
+            self.consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             self.kept.raise_kept()
         # Before fence_commits() leaves the group: leaving drops work that is not recorded as committed.
-        self._consumer.record_manual_commits(self._producer.limits.commit_timeout_s)
-        self._consumer.fence_commits()
+        self.consumer.record_manual_commits(self._producer.limits.commit_timeout_s)
+        self.consumer.fence_commits()
         self.kept.raise_kept()
 
     def leave_interrupted_block(self) -> None:
@@ -287,7 +283,7 @@ class TransactionSession:
 
     def end_letters(self, outcome: Outcome | None) -> None:
         """Record the outcome of the block that has written the dead letters."""
-        self.letters.ended(outcome, self._consumer.membership.assigned)
+        self.letters.ended(outcome, self.consumer.membership.assigned)
 
     def resolve_pending(self) -> None:
         """Resolve the outcome of a commit, or of the end of a block, that is still unknown.
@@ -368,7 +364,7 @@ class TransactionSession:
             try:
                 self.under_way.step_of_work(self._steps.abort_for_good)
             finally:
-                records_in = record_count(self._consumer.positions)
+                records_in = record_count(self.consumer.positions)
                 self._steps.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
 
     def prepare_consumer_close(self) -> None:
@@ -421,7 +417,7 @@ class TransactionSession:
         With anything in hand it is aborted instead. Records that were taken outside a block and while no transaction
         was open have no outputs yet and stay uncommitted (NOT_OURS).
         """
-        covered = partitions & self._consumer.positions.keys()
+        covered = partitions & self.consumer.positions.keys()
         if not covered or self._given_up:
             return
         if self.needs_resume:
@@ -435,7 +431,7 @@ class TransactionSession:
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
-        if partitions.isdisjoint(self._consumer.positions) or self._given_up:
+        if partitions.isdisjoint(self.consumer.positions) or self._given_up:
             return
         if self.needs_resume:
             self._keeping_failure(lambda: self._resume(inside_revoke=True))
@@ -444,7 +440,7 @@ class TransactionSession:
 
     def on_departed(self, partitions: frozenset[InputPartition]) -> None:
         """Keep the positions of ``partitions``: the gate needs them to abort the transaction that contains them."""
-        gone = partitions & self._consumer.positions.keys()
+        gone = partitions & self.consumer.positions.keys()
         if gone and self.has_open_work and not self.is_unresolved:
             self._fail_block(f"{format_partitions(gone)} left with records of the open transaction")
 
