@@ -17,6 +17,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDe
 from eos_client.core.hanging_transactions import TransactionStatus
 from eos_client.core.internal_logs import INTERNAL_LOGS, judge_internal_log, whole_number
 from eos_client.core.model import TopicDescription
+from eos_client.core.transaction_timeout import WAY_OUT, Allowance, brokers_limit_ms, judge_timeout
 
 
 class Level(str, Enum):
@@ -139,17 +140,14 @@ def check_internal_logs(facts: Facts) -> Iterator[Finding]:
 
 
 def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
-    """Check transaction.timeout.ms against the brokers' limit, above which they refuse ``init_transactions``."""
-    key = "transaction.timeout.ms"
-    limit_ms, ours_ms = whole_number(facts.broker, "transaction.max.timeout.ms"), whole_number(facts.config, key)
-    if limit_ms is None or ours_ms is None:
+    """Check transaction.timeout.ms against the brokers' limit."""
+    limit_ms, ours_ms = brokers_limit_ms(facts.broker), whole_number(facts.config, "transaction.timeout.ms")
+    if ours_ms is None:
         return
-    text = f"ours {ours_ms} ms, the brokers' limit {limit_ms} ms"
-    if ours_ms > limit_ms:
-        way_out = f"set {key} to at most {limit_ms}, or raise transaction.max.timeout.ms on the brokers"
-        yield _fail(key, f"{text}: init_transactions is refused", way_out)
-    else:
-        yield _ok(key, text)
+    allowance = judge_timeout(ours_ms, limit_ms)
+    text = f"ours {ours_ms} ms, the brokers' limit {limit_ms or 'unknown'} ms: {allowance.value}"
+    level = {Allowance.ALLOWED: Level.OK, Allowance.UNKNOWN: Level.WARN}.get(allowance, Level.FAIL)
+    yield Finding(level, "transaction.timeout.ms", text, "" if level is Level.OK else WAY_OUT)
 
 
 def check_topics(facts: Facts) -> Iterator[Finding]:

@@ -149,8 +149,6 @@ _ANSWER_TIMEOUT_MS = 20_000
 LOG_LEVEL_CRITICAL = 2
 """syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
 TRANSACTION_LIMIT = "transaction.timeout.ms"
-BROKERS_TRANSACTION_LIMIT_MS = 900_000
-"""The brokers' default ``transaction.max.timeout.ms``: they refuse a longer ``transaction.timeout.ms``."""
 POLL_LIMIT = "max.poll.interval.ms"
 _POLL_LIMIT_MS = 300_000  # librdkafka's default
 _TOPIC_SETTINGS = "default.topic.config"

@@ -26,6 +26,7 @@ from eos_client.core.error_codes import (
     WRITING_IMPOSSIBLE,
     WRONG_STATE,
 )
+from eos_client.core.transaction_timeout import WAY_OUT
 
 
 class RecoveryAction(Enum):
@@ -146,8 +147,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.code == TRANSACTION_TIMEOUT_REFUSED,
         RecoveryAction.STOP_UNFIT,
-        "transaction.timeout.ms is above the brokers' transaction.max.timeout.ms: set it lower, and with it the limits "
-        "that it has to cover, or have the brokers' raised",
+        f"the brokers do not allow transactions as long: {WAY_OUT}",
     ),
     RecoveryRule(
         lambda f: (

@@ -15,6 +15,7 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.confluent.preflight import require_output_topics
+from eos_client.core.transaction_timeout import WAY_OUT, Allowance, brokers_limit_ms, judge_timeout
 from eos_client.errors import ClusterUnfitError, ConfigurationError
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
@@ -79,14 +80,13 @@ def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> tuple
         )
     cluster = admin.cluster()
     limits = admin.broker_settings(next(iter(cluster.brokers)))
-    # 0: the setting cannot be read.
-    granted_ms = int(limits.get("transaction.max.timeout.ms") or 0)
-    settings = wanted.within(granted_ms, int(limits.get("transactional.id.expiration.ms") or 0))
+    limit_ms = brokers_limit_ms(limits)
+    settings = wanted.within(limit_ms or 0, int(limits.get("transactional.id.expiration.ms") or 0))
     wanted_ms = int(settings.transaction_timeout_s * 1000)
-    if 0 < granted_ms < wanted_ms:
+    if judge_timeout(wanted_ms, limit_ms) is Allowance.REFUSED:
         raise ClusterUnfitError(
-            f"the brokers allow transactions of {granted_ms} ms (transaction.max.timeout.ms), the sink asks for "
-            f'{wanted_ms} ms. Set "transaction.timeout.ms" in config to {granted_ms} or less, or raise that limit.'
+            f"the brokers allow transactions of {limit_ms} ms (transaction.max.timeout.ms), the sink asks for "
+            f"{wanted_ms} ms: in config, {WAY_OUT}."
         )
     slot = SlotProducer(settings.producer, settings.transactional_id(0), limits=settings.limits)
     with contextlib.closing(slot) as producer:

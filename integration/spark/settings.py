@@ -10,7 +10,6 @@ from typing import Any
 from pyspark import cloudpickle
 
 from eos_client.config.client_settings import (
-    BROKERS_TRANSACTION_LIMIT_MS,
     LOG_LEVEL_CRITICAL,
     check_settings,
     for_consumer,
@@ -20,6 +19,7 @@ from eos_client.config.client_settings import (
 )
 from eos_client.confluent.producer.output_arguments import TOPIC_NAME_LENGTH_MAX, is_topic_name
 from eos_client.core.model import ProducerLimits
+from eos_client.core.transaction_timeout import DEFAULT_LIMIT_MS
 from eos_client.errors import ConfigurationError
 
 StepObserver = Callable[[str, int, int], object]
@@ -196,7 +196,7 @@ class SinkSettings:
             settings = replace(settings, handle_idle_s=min(remembered_ms / 2000, _HANDLE_IDLE_S_MAX))
         if granted_ms <= 0 or _TRANSACTION_TIMEOUT in self.config:
             return settings
-        longest_ms = min(granted_ms, BROKERS_TRANSACTION_LIMIT_MS)
+        longest_ms = min(granted_ms, DEFAULT_LIMIT_MS)
         return replace(settings, config={**self.config, _TRANSACTION_TIMEOUT: longest_ms})
 
     @property

@@ -171,6 +171,12 @@ CASES = {
         Level.FAIL,
         "init_transactions is refused",
     ),
+    "transaction timeout above Kafka's own limit, where the brokers' cannot be read": (
+        replace(FIT, broker={}, config={"transaction.timeout.ms": "900001"}),
+        "transaction.timeout.ms",
+        Level.WARN,
+        "cannot be read",
+    ),
     "missing topic": (replace(FIT, topics=(TopicFacts("orders", None, {}),)), "topic orders", Level.FAIL, "not exist"),
     "partition without a leader": (
         replace(FIT, topics=topic(leaderless=(4,))),
