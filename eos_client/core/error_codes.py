@@ -139,6 +139,9 @@ UNANSWERED = NOT_AUTHENTICATED | {"_TIMED_OUT", "_TRANSPORT"}
 OVERDUE = "_OVERDUE"
 """Our own code: the call did not return within the budget that this package gives it."""
 
+INTERRUPTED = "_INTR"
+"""An asynchronous exception has struck before the outcome of the call was recorded: it may have been made or not."""
+
 FATAL_UNNAMED = "_FATAL"
 """The handle has met a fatal error, which librdkafka names to transactional calls only."""
 

@@ -13,6 +13,7 @@ from enum import Enum
 
 from eos_client.core.error_codes import (
     BROKER_TOO_OLD,
+    INTERRUPTED,
     NEVER_SENT,
     OFFSET_METADATA_TOO_LARGE,
     OUTCOME_AMBIGUOUS,
@@ -220,7 +221,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "init_transactions is resumable: call it again",
     ),
     RecoveryRule(
-        lambda f: f.fatal or f.code == OVERDUE,
+        lambda f: f.fatal or f.code in {OVERDUE, INTERRUPTED},
         RecoveryAction.REBUILD_PRODUCER,
         "the handle is finished; init_transactions of another bumps the epoch and fences it (KIP-360)",
     ),

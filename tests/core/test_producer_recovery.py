@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from eos_client.core.error_codes import OVERDUE
+from eos_client.core.error_codes import INTERRUPTED, OVERDUE
 from eos_client.core.producer_recovery import (
     RECOVERY_RULES,
     ProducerFailure,
@@ -68,6 +68,7 @@ SEEN = [
     (R.COMMIT, "REQUEST_TIMED_OUT", {"abortable": True}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, "UNKNOWN", {"abortable": True}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, OVERDUE, {}, A.RESOLVE_UNKNOWN),
+    (R.COMMIT, INTERRUPTED, {}, A.RESOLVE_UNKNOWN),
     # not seen: requests of a connection that is closed because it does not authenticate anew
     (R.COMMIT, "_AUTHENTICATION", {"abortable": True}, A.RESOLVE_UNKNOWN),
     (R.SEND_OFFSETS, "_AUTHENTICATION", {"abortable": True}, A.REBUILD_PRODUCER),
@@ -83,6 +84,9 @@ SEEN = [
     (R.INIT, "_TIMED_OUT", {"retriable": True}, A.RETRY),
     (R.INIT, "CONCURRENT_TRANSACTIONS", {"retriable": True}, A.RETRY),
     (R.INIT, OVERDUE, {}, A.REBUILD_PRODUCER),
+    (R.BEGIN, INTERRUPTED, {}, A.REBUILD_PRODUCER),
+    (R.SEND_OFFSETS, INTERRUPTED, {}, A.REBUILD_PRODUCER),
+    (R.ABORT, INTERRUPTED, {}, A.REBUILD_PRODUCER),
     (R.INIT, "_TIMED_OUT", {"retriable": True, "fatal": True}, A.REBUILD_PRODUCER),
     (R.INIT, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", {"fatal": True}, A.STOP_UNFIT),
     (R.INIT, "INVALID_TRANSACTION_TIMEOUT", {"fatal": True}, A.STOP_UNFIT),

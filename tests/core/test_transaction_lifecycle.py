@@ -12,6 +12,8 @@ from unittest import mock
 import pytest
 
 from eos_client.core import transaction_lifecycle
+from eos_client.core.error_codes import INTERRUPTED
+from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
 from eos_client.core.transaction_lifecycle import (
     AT_REST,
     ENDING,
@@ -308,6 +310,22 @@ def test_a_handle_that_another_session_left_in_doubt_is_replaced_first():
     assert lifecycle.phase in UNFINISHED
     assert lifecycle.phase not in OUTCOME_PENDING
     assert lifecycle.on(Event.RESUME) is Act.REBUILD
+
+
+@pytest.mark.parametrize(
+    ("phase", "request_"),
+    [
+        (Phase.BEGINNING, TransactionalRequest.BEGIN),
+        (Phase.BEGINNING_TO_COMMIT, TransactionalRequest.BEGIN),
+        (Phase.COMMITTING, TransactionalRequest.COMMIT),
+        (Phase.ABORTING, TransactionalRequest.ABORT),
+        (Phase.REBUILDING, TransactionalRequest.INIT),
+    ],
+)
+def test_an_interrupted_step_is_completed_as_the_recovery_table_says_of_its_request(phase, request_):
+    action = recovery_for(ProducerFailure(request_, INTERRUPTED)).action
+    performed = {RecoveryAction.RESOLVE_UNKNOWN: Act.RESOLVE_OUTCOME, RecoveryAction.REBUILD_PRODUCER: Act.REBUILD}
+    assert next_state(TransactionState(phase), Event.RESUME)[1] is performed[action]
 
 
 def test_a_held_transaction_stays_open_and_takes_more_work():

@@ -30,8 +30,8 @@ from eos_client.confluent.failures.producer_failures import (
 )
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
-from eos_client.core.error_codes import OVERDUE, READING_FORBIDDEN, WRITING_FORBIDDEN
-from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, may_leave
+from eos_client.core.error_codes import INTERRUPTED, OVERDUE, READING_FORBIDDEN, WRITING_FORBIDDEN
+from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest, may_leave, recovery_for
 from eos_client.ports import Clock
 
 # A handle is abandoned only if its call exceeds its own timeout by this much.
@@ -153,8 +153,7 @@ class BoundedCalls:
 
     def mark_interrupted(self, request: TransactionalRequest) -> None:
         """Set the error that holds if ``request`` is interrupted before its outcome is recorded."""
-        is_commit = request is TransactionalRequest.COMMIT
-        action = RecoveryAction.RESOLVE_UNKNOWN if is_commit else RecoveryAction.REBUILD_PRODUCER
+        action = recovery_for(ProducerFailure(request, INTERRUPTED)).action
         message = (
             f"{request.value}() of transactional.id {self.library.transactional_id!r} was interrupted by an "
             f"asynchronous exception. {WAYS_OUT[action]}."
