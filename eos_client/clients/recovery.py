@@ -16,11 +16,11 @@ import tenacity
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import outcome_stays_unknown
+from eos_client.confluent.failures.producer_failures import action_of
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
 from eos_client.core.outcome_resolution import AttemptToken, resolve_outcome
-from eos_client.core.producer_recovery import RecoveryAction
-from eos_client.errors import ClusterUnavailableError, EosError, RebuildProducerError, UnknownOutcomeError
+from eos_client.errors import ClusterUnavailableError, EosError, UnknownOutcomeError
 from eos_client.observe import Counters, EventHook, OutcomeResolved, ProducerRecovered
 from eos_client.ports import Clock
 
@@ -51,7 +51,7 @@ class Recovery:
             self._failed_at = self._clock()
             self._first = partial(
                 ProducerRecovered,
-                action=_action(error).value,
+                action=action_of(error).value,
                 reason=str(error),
                 transaction_age_s=self._producer.calls.transaction_age_s,
                 old_producer=self._producer.library.identity,
@@ -123,11 +123,3 @@ def _undeterminable_outcome_message(attempted: InputPositions) -> str:
         f"{unknown}: the transaction consumed nothing. Read the output topics before you write its outputs again; the "
         "producer can be used as it is."
     )
-
-
-def _action(error: EosError) -> RecoveryAction:
-    if isinstance(error, UnknownOutcomeError):
-        return RecoveryAction.RESOLVE_UNKNOWN
-    if isinstance(error, RebuildProducerError):
-        return RecoveryAction.REBUILD_PRODUCER
-    return RecoveryAction.ABORT_AND_CONTINUE

@@ -16,14 +16,17 @@ from eos_client.core.error_codes import (
     INTERRUPTED,
     NEVER_SENT,
     OFFSET_METADATA_TOO_LARGE,
+    OFFSETS_REFUSED,
     OUTCOME_AMBIGUOUS,
     OVERDUE,
     PRODUCER_FENCED,
     PRODUCER_FORGOTTEN,
+    RECORD_REFUSED,
     TIMESTAMP_REFUSED,
     TOPIC_UNKNOWN,
     TRANSACTION_TIMEOUT_REFUSED,
     UNANSWERED,
+    WRITING_FORBIDDEN,
     WRITING_IMPOSSIBLE,
     WRONG_STATE,
 )
@@ -38,6 +41,7 @@ class RecoveryAction(Enum):
     REBUILD_PRODUCER = "rebuild_producer"
     RESOLVE_UNKNOWN = "resolve_unknown"
     CORRECT_CALL = "correct_call"
+    CORRECT_OUTPUT = "correct_output"
     STOP_FENCED = "stop_fenced"
     STOP_UNFIT = "stop_unfit"
     STOP_FATAL = "stop_fatal"
@@ -67,6 +71,7 @@ class ProducerFailure:
     ``is_repeated``: the same call failed with the same error before, and nothing was committed in between.
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
     ``clock_is_at_fault``: an output was refused for a time that this host's clock gave it.
+    ``undelivered_code``: that of the transaction's last failed delivery; empty if none failed.
     ``may_have_been_sent_twice``: a connection was lost, so the refusal may answer a second copy of the request.
     """
 
@@ -84,6 +89,7 @@ class ProducerFailure:
     is_repeated: bool = False
     init_abandoned: bool = False
     clock_is_at_fault: bool = False
+    undelivered_code: str = ""
     may_have_been_sent_twice: bool = False
 
     @property
@@ -106,6 +112,17 @@ class ProducerFailure:
         librdkafka folds "timed out" and "a newer instance has the id" into one code.
         """
         return self.is_fenced and not (self.generated_id or self.timed_out or self.init_abandoned)
+
+    @property
+    def refuses_record(self) -> bool:
+        """Whether ``produce()`` does not take the record that it was given, which leaves the transaction unharmed."""
+        is_of_call = self.request is TransactionalRequest.PRODUCE and not (self.fatal or self.abortable)
+        return is_of_call and self.code in RECORD_REFUSED
+
+    @property
+    def refuses_offsets(self) -> bool:
+        """Whether the records of the transaction belong to another member or generation now."""
+        return self.code in OFFSETS_REFUSED
 
     @property
     def refused_by_state(self) -> bool:
@@ -145,6 +162,7 @@ class RecoveryRule:
 
 
 RECOVERY_RULES: tuple[RecoveryRule, ...] = (
+    RecoveryRule(lambda f: f.refuses_record, RecoveryAction.CORRECT_OUTPUT, "the record cannot be written as it is"),
     RecoveryRule(
         lambda f: f.code == TRANSACTION_TIMEOUT_REFUSED,
         RecoveryAction.STOP_UNFIT,
@@ -161,7 +179,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "a topic that a pattern has matched was deleted: its partitions leave with the next rebalance",
     ),
     RecoveryRule(
-        lambda f: f.code in WRITING_IMPOSSIBLE,
+        lambda f: f.code in WRITING_IMPOSSIBLE or (f.hides_the_reason and f.undelivered_code in WRITING_FORBIDDEN),
         RecoveryAction.STOP_UNFIT,
         "the cluster lacks or forbids something, and no retry changes that",
     ),

@@ -23,12 +23,19 @@ from eos_client.confluent.failures.consumer_failures import (
     given_up,
     input_error,
 )
-from eos_client.confluent.failures.kafka_errors import kafka_error
+from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
 from eos_client.confluent.failures.position_failures import beyond_the_end
-from eos_client.confluent.failures.producer_failures import must_abort, overdue_error, producer_error, with_error
+from eos_client.confluent.failures.producer_failures import (
+    ERROR_CLASSES,
+    action_of,
+    must_abort,
+    overdue_error,
+    producer_error,
+    with_error,
+)
 from eos_client.core.error_codes import INSTANCE_ID_TAKEN, OVERDUE, REFUSED_BY_GROUP
 from eos_client.core.model import InputPartition
-from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
+from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest
 
 R = TransactionalRequest
 ABORTABLE = {"txn_requires_abort": True}
@@ -417,3 +424,18 @@ def test_a_call_that_is_refused_for_an_undelivered_output_is_named_for_why_it_wa
         error = adapter.calls.failed(request_, KafkaException(refused))
     assert isinstance(error, named_for)
     assert "the last undelivered output, to out[0]" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "action"),
+    [
+        (errors.UnknownOutcomeError, RecoveryAction.RESOLVE_UNKNOWN),
+        (errors.RebuildProducerError, RecoveryAction.REBUILD_PRODUCER),
+        (errors.CommitRefusedError, RecoveryAction.ABORT_AND_CONTINUE),
+        (errors.LeaveBlockError, RecoveryAction.ABORT_AND_CONTINUE),
+        *((kind, action) for action, kind in ERROR_CLASSES.items()),
+    ],
+)
+def test_an_error_stands_for_the_action_that_gave_it_its_class(kind, action):
+    assert action_of(kind("why")) is action
+    assert action_of(make_kafka_error(kind, KafkaError._STATE, "why")) is action

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -19,10 +20,11 @@ from eos_client.core.producer_recovery import (
 
 R, A = TransactionalRequest, RecoveryAction
 WRONG_CLOCK = {"clock_is_at_fault": True}
+MAY_NOT_WRITE = {"undelivered_code": "TOPIC_AUTHORIZATION_FAILED"}
 TWICE = {"may_have_been_sent_twice": True}
 
 # What was seen on librdkafka 2.16: the request, the error, its flags; and what must be done.
-SEEN = [
+SEEN: list[tuple[TransactionalRequest, str, dict[str, Any], RecoveryAction]] = [
     # producing and delivery
     (R.FLUSH, "UNKNOWN_PRODUCER_ID", {"abortable": True}, A.ABORT_AND_CONTINUE),
     (R.PRODUCE, "OUT_OF_ORDER_SEQUENCE_NUMBER", {"fatal": True}, A.REBUILD_PRODUCER),
@@ -35,6 +37,15 @@ SEEN = [
     (R.SEND_OFFSETS, "INVALID_TIMESTAMP", {"abortable": True, **WRONG_CLOCK}, A.STOP_UNFIT),
     (R.SEND_OFFSETS, "INVALID_TIMESTAMP", {"abortable": True}, A.ABORT_AND_CONTINUE),
     (R.ABORT, "_TIMED_OUT", {"retriable": True, **WRONG_CLOCK}, A.REBUILD_PRODUCER),
+    # the delivery report says why: no other transaction could write it either
+    (R.PRODUCE, "_STATE", {"transaction_open": True, **MAY_NOT_WRITE}, A.STOP_UNFIT),
+    (R.COMMIT, "_INCONSISTENT", {"abortable": True, **MAY_NOT_WRITE}, A.STOP_UNFIT),
+    (R.COMMIT, "_INCONSISTENT", {"abortable": True, "undelivered_code": "MSG_SIZE_TOO_LARGE"}, A.ABORT_AND_CONTINUE),
+    (R.COMMIT, "_TIMED_OUT", {"retriable": True, **MAY_NOT_WRITE}, A.RESOLVE_UNKNOWN),
+    (R.PRODUCE, "MSG_SIZE_TOO_LARGE", {}, A.CORRECT_OUTPUT),
+    (R.PRODUCE, "_UNKNOWN_PARTITION", {}, A.CORRECT_OUTPUT),
+    (R.PRODUCE, "_INVALID_ARG", {"fatal": True}, A.REBUILD_PRODUCER),
+    (R.PRODUCE, "_UNKNOWN_PARTITION", {"abortable": True}, A.STOP_UNFIT),
     (R.PRODUCE, "_STATE", {}, A.CORRECT_CALL),
     (R.PRODUCE, "_STATE", {"transaction_open": True}, A.ABORT_AND_CONTINUE),
     (R.SEND_OFFSETS, "_STATE", {"transaction_open": True}, A.CORRECT_CALL),
@@ -176,7 +187,7 @@ def every_failure():
     """Every request, codes that rows name and one that none does, every flag, young and old, any id, fenced or not."""
     codes = {"ILLEGAL_GENERATION", "_STATE", OVERDUE, "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_TOPIC_OR_PART", "_FENCED"}
     codes |= {"REQUEST_TIMED_OUT", "_TIMED_OUT", "UNSUPPORTED_VERSION", "OFFSET_METADATA_TOO_LARGE", "_INCONSISTENT"}
-    codes |= {"INVALID_TRANSACTION_TIMEOUT"}
+    codes |= {"INVALID_TRANSACTION_TIMEOUT", "MSG_SIZE_TOO_LARGE"}
     truth = (False, True)
     for request_, code, fatal, abortable, retriable, generated_id, is_open in itertools.product(
         R, sorted(codes), truth, truth, truth, truth, truth

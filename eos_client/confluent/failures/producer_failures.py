@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError
 
 from eos_client import errors
 from eos_client.confluent.failures.kafka_errors import FromKafka, make_kafka_error
-from eos_client.core.error_codes import OFFSETS_REFUSED, OUTPUT_TOO_LARGE, RECORD_REFUSED, WRITING_FORBIDDEN
+from eos_client.core.error_codes import OUTPUT_TOO_LARGE, RECORD_REFUSED, WRITING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
 
 ERROR_CLASSES: dict[RecoveryAction, type[errors.EosError]] = {
@@ -17,11 +17,11 @@ ERROR_CLASSES: dict[RecoveryAction, type[errors.EosError]] = {
     RecoveryAction.REBUILD_PRODUCER: errors.RebuildProducerError,
     RecoveryAction.RESOLVE_UNKNOWN: errors.UnknownOutcomeError,
     RecoveryAction.CORRECT_CALL: errors.TransactionStateError,
+    RecoveryAction.CORRECT_OUTPUT: errors.OutputRefusedError,
     RecoveryAction.STOP_FENCED: errors.ProducerFencedError,
     RecoveryAction.STOP_UNFIT: errors.ClusterUnfitError,
     RecoveryAction.STOP_FATAL: errors.FatalClientError,
 }
-
 WAYS_OUT = {
     RecoveryAction.RETRY: "Call it again",
     RecoveryAction.ABORT_AND_CONTINUE: "Abort, rewind to the first uncommitted record and go on",
@@ -33,6 +33,11 @@ WAYS_OUT = {
     RecoveryAction.STOP_UNFIT: "Repair the cluster, the permissions or the name, then start again",
     RecoveryAction.STOP_FATAL: "End the process and start it again",
 }
+
+
+def action_of(error: errors.EosError) -> RecoveryAction:
+    """Return the action that ``error``, of one of ERROR_CLASSES, stands for."""
+    return next(action for kind in type(error).__mro__ for action, named in ERROR_CLASSES.items() if named is kind)
 
 
 def with_error(failure: ProducerFailure, error: KafkaError) -> ProducerFailure:
@@ -66,14 +71,12 @@ def producer_error(
     failure: ProducerFailure, error: KafkaError, transactional_id: str, clause: str = "", words: OutputWords = OUTPUT
 ) -> errors.EosError:
     """Name ``error`` for what the producer's owner must do. ``clause`` ends the sentence that says what happened."""
-    request = failure.request.value
-    is_of_one_record = failure.code in RECORD_REFUSED and not (failure.fatal or failure.abortable)
-    if failure.request is TransactionalRequest.PRODUCE and is_of_one_record:
+    request, rule = failure.request.value, recovery_for(failure)
+    if rule.action is RecoveryAction.CORRECT_OUTPUT:
         return _refused_output(error, clause, words)
-    rule = recovery_for(failure)
     what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str().rstrip('.')}"
     message = f"{what}{clause}.{_open_for_too_long(failure)} {WAYS_OUT[rule.action]}: {rule.reason}."
-    if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.code in OFFSETS_REFUSED:
+    if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.refuses_offsets:
         return make_kafka_error(errors.CommitRefusedError, error, message)
     return make_kafka_error(ERROR_CLASSES[rule.action], error, message)
 

@@ -30,7 +30,7 @@ from eos_client.confluent.failures.producer_failures import (
 )
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
-from eos_client.core.error_codes import INTERRUPTED, OVERDUE, READING_FORBIDDEN, WRITING_FORBIDDEN
+from eos_client.core.error_codes import INTERRUPTED, OVERDUE, READING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest, may_leave, recovery_for
 from eos_client.ports import Clock
 
@@ -256,10 +256,9 @@ class BoundedCalls:
         failure = self._failure(request, error)
         if failure.follows_undelivered:
             self._await_undelivered()
-        failure = replace(failure, clock_is_at_fault=self.library.clock_is_at_fault)
+        undelivered_code, at_fault = self.library.last_errors.undelivered_code, self.library.clock_is_at_fault
+        failure = replace(failure, undelivered_code=undelivered_code, clock_is_at_fault=at_fault)
         self._last_failure, self.commit_was_refused = failure, failure.is_definite
-        if failure.hides_the_reason and (code := self.library.last_errors.undelivered_code) in WRITING_FORBIDDEN:
-            failure = replace(failure, code=code)  # no other transaction could write it either
         if failure.is_fenced:
             self.library.abandoned_inits.fenced()
         transactional_id = self.library.transactional_id
