@@ -55,6 +55,11 @@ EVENT_RULES: tuple[EventRule, ...] = (
 )
 
 
+def is_unfit_end(code: str) -> bool:
+    """Whether the fatal error ``code``, with which librdkafka has given a consumer up, is the cluster's to repair."""
+    return meaning_of(ErrorEvent(code, fatal=True)) is EventMeaning.STOP_UNFIT
+
+
 def meaning_of(event: ErrorEvent) -> EventMeaning:
     """Return what ``event`` means."""
     return next(rule.meaning for rule in EVENT_RULES if rule.applies(event))

@@ -356,6 +356,13 @@ class TestConsumerErrors:
         read = committed_offsets_unknown(frozenset({InputPartition("a", 0)}), 1.0, original, "billing")
         assert isinstance(read, errors.ClusterUnfitError)
 
+    @pytest.mark.parametrize("code", sorted(REFUSED_BY_GROUP))
+    def test_a_call_of_a_consumer_that_its_group_has_refused_says_that_the_cluster_is_to_be_repaired(self, code):
+        """librdkafka gives such a consumer up, and its calls fail with _FATAL and the broker's text."""
+        error = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(getattr(KafkaError, code)).str()}")
+        with pytest.raises(errors.ClusterUnfitError, match=code), consumer_errors("commit()", "billing"):
+            raise KafkaException(error)
+
     def test_everything_else_goes_through_as_it_was(self):
         original, error = self.raised(KafkaError._TIMED_OUT)
         assert error is original

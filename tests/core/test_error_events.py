@@ -2,7 +2,7 @@
 
 import pytest
 
-from eos_client.core.error_events import EVENT_RULES, ErrorEvent, EventMeaning, meaning_of
+from eos_client.core.error_events import EVENT_RULES, ErrorEvent, EventMeaning, is_unfit_end, meaning_of
 
 CASES = [
     (ErrorEvent("_PARTITION_EOF"), EventMeaning.IGNORE),
@@ -17,6 +17,7 @@ CASES = [
     (ErrorEvent("UNKNOWN_TOPIC_OR_PART"), EventMeaning.STOP_UNFIT),
     (ErrorEvent("_UNKNOWN_TOPIC"), EventMeaning.STOP_UNFIT),
     (ErrorEvent("UNKNOWN_TOPIC_OR_PART", is_named=False), EventMeaning.REPORT),
+    (ErrorEvent("UNKNOWN_TOPIC_OR_PART", fatal=True), EventMeaning.STOP_FATAL),
     (ErrorEvent("_TRANSPORT"), EventMeaning.REPORT),
     (ErrorEvent("_MAX_POLL_EXCEEDED"), EventMeaning.REPORT),
 ]
@@ -27,6 +28,14 @@ def test_each_error_event_has_the_expected_meaning(event, meaning):
     assert meaning_of(event) is meaning
 
 
-def test_every_row_of_the_table_is_reached():
-    reached = {next(i for i, rule in enumerate(EVENT_RULES) if rule.applies(event)) for event, _ in CASES}
-    assert reached == set(range(len(EVENT_RULES)))
+@pytest.mark.parametrize("removed", EVENT_RULES, ids=lambda rule: rule.reason)
+def test_each_row_is_reached_and_answers_what_no_other_row_would(removed):
+    rest = [rule for rule in EVENT_RULES if rule is not removed]
+    reached = [event for event, _ in CASES if next(rule for rule in EVENT_RULES if rule.applies(event)) is removed]
+    changed = [e for e in reached if next((r.meaning for r in rest if r.applies(e)), None) is not removed.meaning]
+    assert changed, reached
+
+
+@pytest.mark.parametrize(("event", "meaning"), [case for case in CASES if case[0].fatal], ids=str)
+def test_a_fatal_error_of_a_member_means_what_its_event_means(event, meaning):
+    assert is_unfit_end(event.code) is (meaning is EventMeaning.STOP_UNFIT)

@@ -20,7 +20,7 @@ from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING
 from eos_client.confluent.failures.consumer_failures import consumer_errors, given_up
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPartition, Partitions
-from eos_client.errors import FatalClientError
+from eos_client.errors import ClusterUnfitError, FatalClientError
 from eos_client.ports import Clock, input_partitions
 
 _DRAIN_ROUNDS_MAX = 10
@@ -87,7 +87,7 @@ class Fetching:
         try:
             with consumer_errors("consume()"):
                 return self._library.fetch(count, timeout)
-        except FatalClientError:
+        except (ClusterUnfitError, FatalClientError):
             self._parts.handed.journal = None  # such a client hands over nothing any more
             raise
         finally:

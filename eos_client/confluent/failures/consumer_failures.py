@@ -27,6 +27,7 @@ from eos_client.core.error_codes import (
     SESSION_TIMEOUT_REFUSED,
     TOPIC_FORBIDDEN,
 )
+from eos_client.core.error_events import is_unfit_end
 from eos_client.core.model import InputPartition, format_partitions
 
 _GROUP_REMEDIES = {
@@ -42,7 +43,7 @@ _GROUP_REMEDIES = {
 _NOT_OF_THIS_PROTOCOL = "group id does not exist"
 """How brokers refuse a KIP-848 member in a group of classic ones; librdkafka passes on the text alone (_FATAL)."""
 
-_RIVAL = "Another running consumer has its group.instance.id: give each an id of its own. "
+_RIVAL = " Another running consumer has its group.instance.id: give each an id of its own."
 _GROUP_CODE_BY_TEXT = {
     KafkaError(getattr(KafkaError, code)).str(): code for code in sorted(REFUSED_BY_GROUP | INSTANCE_ID_TAKEN)
 }
@@ -59,10 +60,12 @@ def event_code(error: KafkaError) -> str:
     return next((code for text, code in _GROUP_CODE_BY_TEXT.items() if text in error.str()), error.name())
 
 
-def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, group_id: str = "") -> errors.EosError:
-    """Name an error event (of ``topic`` if it is about one) that a consumer of ``group_id`` does not recover from."""
+def input_error(
+    error: KafkaError, *, is_fatal: bool, topic: str | None = None, group_id: str = "", call: str = ""
+) -> errors.EosError:
+    """Name an error event, of ``topic`` if that is known, or what ``call`` raised, that a consumer ends with."""
     code = event_code(error)
-    what = f"{code}: {error.str().rstrip('.')}"
+    what = f"{call}{code}: {error.str().rstrip('.')}"
     if is_fatal and _NOT_OF_THIS_PROTOCOL in error.str():
         return make_kafka_error(
             errors.ClusterUnfitError,
@@ -73,18 +76,17 @@ def input_error(error: KafkaError, *, is_fatal: bool, topic: str | None = None, 
         )
     if is_fatal:
         rival = _RIVAL if code in INSTANCE_ID_TAKEN else ""
-        return make_kafka_error(
-            errors.FatalClientError, error, f"the consumer cannot go on: {what}. {rival}End the process."
-        )
+        message = f"the consumer cannot go on: {what}. End the process.{rival}"
+        return make_kafka_error(errors.FatalClientError, error, message)
     if code in READING_FORBIDDEN:
         return reading_refused("the input cannot be read:", error, [topic] if topic else [], group_id)
     remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
     return make_kafka_error(errors.ClusterUnfitError, error, f"the input cannot be read: {what}. {remedy}.")
 
 
-def given_up(error: KafkaError, group_id: str) -> errors.EosError:
+def given_up(error: KafkaError, group_id: str, call: str = "") -> errors.EosError:
     """Name the fatal ``error`` with which librdkafka has given up a consumer of ``group_id``."""
-    return input_error(error, is_fatal=event_code(error) not in REFUSED_BY_GROUP, group_id=group_id)
+    return input_error(error, is_fatal=not is_unfit_end(event_code(error)), group_id=group_id, call=call)
 
 
 def reading_refused(what: str, error: KafkaError, topics: Iterable[str], group_id: str) -> errors.ClusterUnfitError:
@@ -128,16 +130,14 @@ def consumer_errors(call: str, group_id: str = "", topics: Iterable[str] = ()) -
         if not isinstance(exception, KafkaException):
             return None
         error = kafka_error(exception)
-        reason = f"with {error.name()}: {error.str()}"
         if group_id and error.name() in READING_FORBIDDEN:
             return with_cause(reading_refused(f"{call} was refused with", error, topics, group_id), exception)
         if is_fatal(error):
-            message = f"the consumer cannot go on: {call} failed {reason}. End the process."
-            return with_cause(make_kafka_error(errors.FatalClientError, error, message), exception)
+            return with_cause(given_up(error, group_id, f"{call} failed with "), exception)
         if error.name() in OFFSETS_REFUSED:
             message = (
-                f"{call} was refused {reason}. The records belong to another member or generation now: drop them, the "
-                "group delivers them again."
+                f"{call} was refused with {error.name()}: {error.str()}. The records belong to another member or "
+                "generation now: drop them, the group delivers them again."
             )
             return with_cause(make_kafka_error(errors.CommitRefusedError, error, message), exception)
         return None
