@@ -50,8 +50,7 @@ class InputEvents:
         if meaning is EventMeaning.REPORT:
             self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
         elif meaning is not EventMeaning.IGNORE:
-            is_over = meaning is EventMeaning.STOP_FATAL
-            raise input_error(error, is_fatal=is_over, topic=topic, group_id=self._group_id)
+            raise input_error(error, topic=topic, group_id=self._group_id)
 
 
 class RefusedCredentials:

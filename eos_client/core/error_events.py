@@ -9,7 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from eos_client.core.error_codes import GROUP_NOT_ADMITTED, PARTITION_END, READING_FORBIDDEN, TOPIC_MISSING
+from eos_client.core.error_codes import (
+    GROUP_NOT_ADMITTED,
+    GROUP_UNKNOWN,
+    PARTITION_END,
+    READING_FORBIDDEN,
+    TOPIC_MISSING,
+)
 
 
 class EventMeaning(Enum):
@@ -47,17 +53,17 @@ EVENT_RULES: tuple[EventRule, ...] = (
     # Before the fatal ones: a new consumer would meet the same again, until somebody repairs the cluster.
     EventRule(lambda e: e.code in READING_FORBIDDEN, EventMeaning.STOP_UNFIT, "reading is not permitted"),
     EventRule(lambda e: e.code in GROUP_NOT_ADMITTED, EventMeaning.STOP_UNFIT, "the group does not admit the consumer"),
+    EventRule(
+        lambda e: e.fatal and e.code == GROUP_UNKNOWN,
+        EventMeaning.STOP_UNFIT,
+        "for a KIP-848 member, a group of classic ones does not exist",
+    ),
     EventRule(lambda e: e.fatal, EventMeaning.STOP_FATAL, "the client cannot go on"),
     EventRule(
         lambda e: e.code in TOPIC_MISSING and e.is_named, EventMeaning.STOP_UNFIT, "a named topic does not exist"
     ),
     EventRule(lambda _: True, EventMeaning.REPORT, "the client library goes on by itself"),
 )
-
-
-def is_unfit_end(code: str) -> bool:
-    """Whether the fatal error ``code``, with which librdkafka has given a consumer up, is the cluster's to repair."""
-    return meaning_of(ErrorEvent(code, fatal=True)) is EventMeaning.STOP_UNFIT
 
 
 def meaning_of(event: ErrorEvent) -> EventMeaning:

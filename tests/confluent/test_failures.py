@@ -20,7 +20,6 @@ from eos_client.confluent.failures.consumer_failures import (
     committed_offsets_unknown,
     consumer_errors,
     event_code,
-    given_up,
     input_error,
 )
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
@@ -85,18 +84,17 @@ def test_a_refused_heartbeat_of_a_kip_848_member_is_named_for_what_the_broker_sa
     text = f"Fatal error: {said}: ConsumerGroupHeartbeat fatal error: {said}"
     error = KafkaError(KafkaError._FATAL, text)
     assert event_code(error) == code
-    refusal = input_error(error, is_fatal=False, group_id="billing")
+    refusal = input_error(error, group_id="billing")
     assert isinstance(refusal, errors.ClusterUnfitError)
     assert str(refusal).startswith(f"the input cannot be read: {code}: Fatal error")
     assert ("group 'billing'" in str(refusal)) is (code == "GROUP_AUTHORIZATION_FAILED")
-    assert str(given_up(error, "billing")) == str(refusal)
 
 
 @pytest.mark.parametrize("code", sorted(INSTANCE_ID_TAKEN))
 def test_an_instance_id_that_another_consumer_has_is_told_with_the_way_out(code):
     """Those of a classic member that was fenced, and of a KIP-848 one that comes second (librdkafka 2.16)."""
     error = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(getattr(KafkaError, code)).str()}")
-    told = input_error(error, is_fatal=True, group_id="billing")
+    told = input_error(error, group_id="billing")
     assert isinstance(told, errors.FatalClientError)
     assert "Another running consumer has its group.instance.id: give each an id of its own" in str(told)
 

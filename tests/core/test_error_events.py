@@ -2,7 +2,7 @@
 
 import pytest
 
-from eos_client.core.error_events import EVENT_RULES, ErrorEvent, EventMeaning, is_unfit_end, meaning_of
+from eos_client.core.error_events import EVENT_RULES, ErrorEvent, EventMeaning, meaning_of
 
 CASES = [
     (ErrorEvent("_PARTITION_EOF"), EventMeaning.IGNORE),
@@ -18,6 +18,8 @@ CASES = [
     (ErrorEvent("_UNKNOWN_TOPIC"), EventMeaning.STOP_UNFIT),
     (ErrorEvent("UNKNOWN_TOPIC_OR_PART", is_named=False), EventMeaning.REPORT),
     (ErrorEvent("UNKNOWN_TOPIC_OR_PART", fatal=True), EventMeaning.STOP_FATAL),
+    (ErrorEvent("GROUP_ID_NOT_FOUND", fatal=True), EventMeaning.STOP_UNFIT),
+    (ErrorEvent("GROUP_ID_NOT_FOUND"), EventMeaning.REPORT),
     (ErrorEvent("_TRANSPORT"), EventMeaning.REPORT),
     (ErrorEvent("_MAX_POLL_EXCEEDED"), EventMeaning.REPORT),
 ]
@@ -34,8 +36,3 @@ def test_each_row_is_reached_and_answers_what_no_other_row_would(removed):
     reached = [event for event, _ in CASES if next(rule for rule in EVENT_RULES if rule.applies(event)) is removed]
     changed = [e for e in reached if next((r.meaning for r in rest if r.applies(e)), None) is not removed.meaning]
     assert changed, reached
-
-
-@pytest.mark.parametrize(("event", "meaning"), [case for case in CASES if case[0].fatal], ids=str)
-def test_a_fatal_error_of_a_member_means_what_its_event_means(event, meaning):
-    assert is_unfit_end(event.code) is (meaning is EventMeaning.STOP_UNFIT)

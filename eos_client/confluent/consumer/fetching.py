@@ -17,7 +17,7 @@ from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.rewinding import Goals
 from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S
-from eos_client.confluent.failures.consumer_failures import consumer_errors, given_up
+from eos_client.confluent.failures.consumer_failures import consumer_errors, input_error
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.errors import ClusterUnfitError, FatalClientError
@@ -254,7 +254,7 @@ class Fetching:
         """Raise FatalClientError where librdkafka gave the client up, ClusterUnfitError if the group has refused it."""
         if self._library.fatal is not None:
             self._parts.handed.journal = None
-            raise given_up(self._library.fatal, self._library.group_id)
+            raise input_error(self._library.fatal, group_id=self._library.group_id)
 
     def _go_back_to_next(self) -> None:
         """Continue every partition at the first record that was not handed over.

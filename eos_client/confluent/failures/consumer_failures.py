@@ -20,6 +20,7 @@ from eos_client.core.error_codes import (
     FATAL_UNNAMED,
     GROUP_FULL,
     GROUP_PROTOCOL_DIFFERS,
+    GROUP_UNKNOWN,
     INSTANCE_ID_TAKEN,
     OFFSETS_REFUSED,
     READING_FORBIDDEN,
@@ -27,7 +28,7 @@ from eos_client.core.error_codes import (
     SESSION_TIMEOUT_REFUSED,
     TOPIC_FORBIDDEN,
 )
-from eos_client.core.error_events import is_unfit_end
+from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
 from eos_client.core.model import InputPartition, format_partitions
 
 _GROUP_REMEDIES = {
@@ -40,12 +41,10 @@ _GROUP_REMEDIES = {
 }
 """What helps a consumer that its group does not admit."""
 
-_NOT_OF_THIS_PROTOCOL = "group id does not exist"
-"""How brokers refuse a KIP-848 member in a group of classic ones; librdkafka passes on the text alone (_FATAL)."""
-
 _RIVAL = " Another running consumer has its group.instance.id: give each an id of its own."
 _GROUP_CODE_BY_TEXT = {
-    KafkaError(getattr(KafkaError, code)).str(): code for code in sorted(REFUSED_BY_GROUP | INSTANCE_ID_TAKEN)
+    KafkaError(getattr(KafkaError, code)).str().removeprefix("Broker: "): code
+    for code in sorted(REFUSED_BY_GROUP | INSTANCE_ID_TAKEN | {GROUP_UNKNOWN})
 }
 
 
@@ -60,13 +59,17 @@ def event_code(error: KafkaError) -> str:
     return next((code for text, code in _GROUP_CODE_BY_TEXT.items() if text in error.str()), error.name())
 
 
-def input_error(
-    error: KafkaError, *, is_fatal: bool, topic: str | None = None, group_id: str = "", call: str = ""
-) -> errors.EosError:
+def input_error(error: KafkaError, *, topic: str | None = None, group_id: str = "", call: str = "") -> errors.EosError:
     """Name an error event, of ``topic`` if that is known, or what ``call`` raised, that a consumer ends with."""
     code = event_code(error)
     what = f"{call}{code}: {error.str().rstrip('.')}"
-    if is_fatal and _NOT_OF_THIS_PROTOCOL in error.str():
+    if meaning_of(ErrorEvent(code, fatal=is_fatal(error))) is EventMeaning.STOP_FATAL:
+        rival = _RIVAL if code in INSTANCE_ID_TAKEN else ""
+        message = f"the consumer cannot go on: {what}. End the process.{rival}"
+        return make_kafka_error(errors.FatalClientError, error, message)
+    if code in READING_FORBIDDEN:
+        return reading_refused("the input cannot be read:", error, [topic] if topic else [], group_id)
+    if code == GROUP_UNKNOWN:
         return make_kafka_error(
             errors.ClusterUnfitError,
             error,
@@ -74,19 +77,8 @@ def input_error(
             "set the same here, or stop them all first (a static one, or one that was killed, stays in it until its "
             "session.timeout.ms is over), or have the brokers' group.consumer.migration.policy let both in.",
         )
-    if is_fatal:
-        rival = _RIVAL if code in INSTANCE_ID_TAKEN else ""
-        message = f"the consumer cannot go on: {what}. End the process.{rival}"
-        return make_kafka_error(errors.FatalClientError, error, message)
-    if code in READING_FORBIDDEN:
-        return reading_refused("the input cannot be read:", error, [topic] if topic else [], group_id)
     remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
     return make_kafka_error(errors.ClusterUnfitError, error, f"the input cannot be read: {what}. {remedy}.")
-
-
-def given_up(error: KafkaError, group_id: str, call: str = "") -> errors.EosError:
-    """Name the fatal ``error`` with which librdkafka has given up a consumer of ``group_id``."""
-    return input_error(error, is_fatal=not is_unfit_end(event_code(error)), group_id=group_id, call=call)
 
 
 def reading_refused(what: str, error: KafkaError, topics: Iterable[str], group_id: str) -> errors.ClusterUnfitError:
@@ -133,7 +125,7 @@ def consumer_errors(call: str, group_id: str = "", topics: Iterable[str] = ()) -
         if group_id and error.name() in READING_FORBIDDEN:
             return with_cause(reading_refused(f"{call} was refused with", error, topics, group_id), exception)
         if is_fatal(error):
-            return with_cause(given_up(error, group_id, f"{call} failed with "), exception)
+            return with_cause(input_error(error, group_id=group_id, call=f"{call} failed with "), exception)
         if error.name() in OFFSETS_REFUSED:
             message = (
                 f"{call} was refused with {error.name()}: {error.str()}. The records belong to another member or "
