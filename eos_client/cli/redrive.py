@@ -248,7 +248,7 @@ class Redrive:
     def _isolate_refused(self) -> bool:
         """Isolate the letter that a broker refused; returns whether the next transaction makes progress.
 
-        A broker refuses a whole batch. So its letters are read again one by one, each in a transaction of its own.
+        A broker refuses a whole batch (``docs/decisions/outputs.md``), so its letters are read again one by one.
         """
         reason = self._producer.adapter.take_refused_delivery()
         if reason and len(self._places) > 1:

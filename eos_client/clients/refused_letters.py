@@ -1,8 +1,7 @@
 """Which dead letters of a session's blocks a broker has refused, so that the next one of their records is smaller.
 
-A broker refuses a batch as a whole, and its reports say the same of every record in it. So a letter that was refused is
-only a suspect: its record gets its next letter in a batch of its own, and only what is refused there is left out of the
-letter after it.
+A broker refuses a batch as a whole (``docs/decisions/outputs.md``). So a letter that was refused is only a suspect: its
+record gets its next letter in a batch of its own, and only what is refused there is left out of the letter after it.
 """
 
 from __future__ import annotations

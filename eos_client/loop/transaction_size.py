@@ -24,8 +24,8 @@ class Spent(NamedTuple):
 class TransactionSize:
     """How many records the next transaction may hold: fewer after a time-out or a refused output, more after commits.
 
-    A broker refuses a whole batch and does not always say which record is wrong. Smaller transactions let the other
-    records through, until the deliveries of each record are awaited before the next is written (``one_by_one``).
+    A broker refuses a whole batch and may not say which record is wrong (``docs/decisions/outputs.md``). Smaller
+    transactions let the others through, until each record's deliveries are awaited before the next (``one_by_one``).
     """
 
     def __init__(self, records_max: int) -> None:
