@@ -17,7 +17,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDe
 from eos_client.core.hanging_transactions import TransactionStatus
 from eos_client.core.internal_logs import INTERNAL_LOGS, judge_internal_log, whole_number
 from eos_client.core.model import TopicDescription
-from eos_client.core.transaction_timeout import WAY_OUT, Allowance, brokers_limit_ms, judge_timeout
+from eos_client.core.transaction_timeout import WAY_OUT, brokers_limit_ms, is_timeout_allowed
 
 
 class Level(str, Enum):
@@ -144,10 +144,13 @@ def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
     limit_ms, ours_ms = brokers_limit_ms(facts.broker), whole_number(facts.config, "transaction.timeout.ms")
     if ours_ms is None:
         return
-    allowance = judge_timeout(ours_ms, limit_ms)
-    text = f"ours {ours_ms} ms, the brokers' limit {limit_ms or 'unknown'} ms: {allowance.value}"
-    level = {Allowance.ALLOWED: Level.OK, Allowance.UNKNOWN: Level.WARN}.get(allowance, Level.FAIL)
-    yield Finding(level, "transaction.timeout.ms", text, "" if level is Level.OK else WAY_OUT)
+    subject, limit = "transaction.timeout.ms", "cannot be read" if limit_ms is None else f"{limit_ms} ms"
+    text = f"ours {ours_ms} ms, the brokers' limit {limit}"
+    if is_allowed := is_timeout_allowed(ours_ms, limit_ms):
+        yield _ok(subject, text)
+    else:
+        finding, refused = (_warn, "may be") if is_allowed is None else (_fail, "is")
+        yield finding(subject, f"{text}: init_transactions {refused} refused", WAY_OUT)
 
 
 def check_topics(facts: Facts) -> Iterator[Finding]:

@@ -27,7 +27,7 @@ from eos_client.config.client_settings import (
 from eos_client.config.secret_settings import Settings, masked
 from eos_client.core.commit_gate import CommitValidation, GatePolicy, GateScope, GateSettings
 from eos_client.core.model import ProducerLimits
-from eos_client.core.transaction_timeout import DEFAULT_LIMIT_MS, Allowance, judge_timeout
+from eos_client.core.transaction_timeout import DEFAULT_LIMIT_MS, is_timeout_allowed
 from eos_client.errors import ConfigurationError
 from eos_client.ports import Deserializer, K_co, Serializer, V_co
 from eos_client.transform_retry import check_policy, longest_wait_s
@@ -213,8 +213,7 @@ class EosConfig(Generic[K_co, V_co]):
                 "group would evict this member while it retries. Lower one or raise the other."
             )
         chosen_ms = milliseconds(TRANSACTION_LIMIT, self.producer_config()[TRANSACTION_LIMIT])
-        is_ours = TRANSACTION_LIMIT not in {**self.kafka, **self.producer}
-        if is_ours and judge_timeout(chosen_ms, None) is not Allowance.ALLOWED:
+        if TRANSACTION_LIMIT not in {**self.kafka, **self.producer} and not is_timeout_allowed(chosen_ms, None):
             raise ConfigurationError(
                 f"a transaction may stay open for {self.open_limit_s:g} s: commit_interval_s={self.commit_interval_s:g}"
                 f", hold_limit_s={self.hold_limit_s:g}, commit_timeout_s={self.commit_timeout_s:g} and {longest_s:g} s "

@@ -114,12 +114,6 @@ class ProducerFailure:
         return self.is_fenced and not (self.generated_id or self.timed_out or self.init_abandoned)
 
     @property
-    def refuses_record(self) -> bool:
-        """Whether ``produce()`` does not take the record that it was given, which leaves the transaction unharmed."""
-        is_of_call = self.request is TransactionalRequest.PRODUCE and not (self.fatal or self.abortable)
-        return is_of_call and self.code in RECORD_REFUSED
-
-    @property
     def refuses_offsets(self) -> bool:
         """Whether the records of the transaction belong to another member or generation now."""
         return self.code in OFFSETS_REFUSED
@@ -162,11 +156,17 @@ class RecoveryRule:
 
 
 RECOVERY_RULES: tuple[RecoveryRule, ...] = (
-    RecoveryRule(lambda f: f.refuses_record, RecoveryAction.CORRECT_OUTPUT, "the record cannot be written as it is"),
+    RecoveryRule(
+        lambda f: (
+            f.request is TransactionalRequest.PRODUCE and f.code in RECORD_REFUSED and not (f.fatal or f.abortable)
+        ),
+        RecoveryAction.CORRECT_OUTPUT,
+        "the call does not take this record, and the transaction is unharmed",
+    ),
     RecoveryRule(
         lambda f: f.code == TRANSACTION_TIMEOUT_REFUSED,
         RecoveryAction.STOP_UNFIT,
-        f"the brokers do not allow transactions as long: {WAY_OUT}",
+        f"the brokers allow no transactions as long: {WAY_OUT}",
     ),
     RecoveryRule(
         lambda f: (

@@ -15,7 +15,7 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.confluent.preflight import require_output_topics
-from eos_client.core.transaction_timeout import WAY_OUT, Allowance, brokers_limit_ms, judge_timeout
+from eos_client.core.transaction_timeout import WAY_OUT, brokers_limit_ms, is_timeout_allowed
 from eos_client.errors import ClusterUnfitError, ConfigurationError
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
@@ -83,7 +83,7 @@ def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> tuple
     limit_ms = brokers_limit_ms(limits)
     settings = wanted.within(limit_ms or 0, int(limits.get("transactional.id.expiration.ms") or 0))
     wanted_ms = int(settings.transaction_timeout_s * 1000)
-    if judge_timeout(wanted_ms, limit_ms) is Allowance.REFUSED:
+    if is_timeout_allowed(wanted_ms, limit_ms) is False:
         raise ClusterUnfitError(
             f"the brokers allow transactions of {limit_ms} ms (transaction.max.timeout.ms), the sink asks for "
             f"{wanted_ms} ms: in config, {WAY_OUT}."

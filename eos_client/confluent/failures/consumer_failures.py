@@ -36,6 +36,9 @@ _GROUP_REMEDIES = {
     "group.protocol=consumer, its group.consumer.max.size",
     GROUP_PROTOCOL_DIFFERS: "Members that are in the group use another partition.assignment.strategy or "
     "group.protocol: set the same here, or stop them all first",
+    GROUP_UNKNOWN: "Members with group.protocol=classic are in it: set the same here, or stop them all first (a static "
+    "one, or one that was killed, stays in it until its session.timeout.ms is over), or have the brokers' "
+    "group.consumer.migration.policy let both in",
     SESSION_TIMEOUT_REFUSED: "Set a session.timeout.ms between the broker's group.min.session.timeout.ms and "
     "group.max.session.timeout.ms",
 }
@@ -69,16 +72,9 @@ def input_error(error: KafkaError, *, topic: str | None = None, group_id: str = 
         return make_kafka_error(errors.FatalClientError, error, message)
     if code in READING_FORBIDDEN:
         return reading_refused("the input cannot be read:", error, [topic] if topic else [], group_id)
-    if code == GROUP_UNKNOWN:
-        return make_kafka_error(
-            errors.ClusterUnfitError,
-            error,
-            f"group {group_id!r} does not admit this consumer: {what}. Members with group.protocol=classic are in it: "
-            "set the same here, or stop them all first (a static one, or one that was killed, stays in it until its "
-            "session.timeout.ms is over), or have the brokers' group.consumer.migration.policy let both in.",
-        )
     remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
-    return make_kafka_error(errors.ClusterUnfitError, error, f"the input cannot be read: {what}. {remedy}.")
+    failed = f"group {group_id!r} does not admit this consumer" if code == GROUP_UNKNOWN else "the input cannot be read"
+    return make_kafka_error(errors.ClusterUnfitError, error, f"{failed}: {what}. {remedy}.")
 
 
 def reading_refused(what: str, error: KafkaError, topics: Iterable[str], group_id: str) -> errors.ClusterUnfitError:
