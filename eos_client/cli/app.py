@@ -96,8 +96,7 @@ HealthPort = Annotated[
     int | None, typer.Option("--health-port", metavar="PORT", help="Answer /livez and /readyz there.", min=0, max=65535)
 ]
 MetricsPort = Annotated[
-    int | None,
-    typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics there.", min=0, max=65535),
+    int | None, typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics there.", min=0, max=65535)
 ]
 HealthHost = Annotated[
     str, typer.Option("--health-host", metavar="HOST", help="The address of --health-port and --metrics-port.")

@@ -40,9 +40,6 @@ class ExitCode(IntEnum):
     EXTRA_MISSING = 13, "a package of an extra is missing: pip install 'eos-client[cli]', for txn 'eos-client[cli,ops]'"
     NOT_AUTHENTICATED = 14, "the brokers refuse the credentials, or a certificate: correct them, then start again"
     LETTERS_REFUSED = 15, "redrive: a dead letter cannot be sent back; it stays, and the others were sent"
-    OUTPUT_LOST = (
-        16,
-        "output was lost: the reader of stdout or stderr is gone, or the disk is full: start again",
-    )
+    OUTPUT_LOST = (16, "output was lost: the reader of stdout or stderr is gone, or the disk is full: start again")
     LETTERS_WAIT = 17, "redrive: letters wait for the end of an open transaction: start again when it has ended"
     INTERRUPTED = 130, "stopped by a signal before the result was printed (demo, doctor, topic, txn)"

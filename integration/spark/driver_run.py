@@ -32,12 +32,7 @@ from eos_client.integration.spark import preflight
 from eos_client.integration.spark.checkpoint_folder import RunRecords
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import SinkProgress, StepClock
-from eos_client.integration.spark.rows import (
-    KEY,
-    SLOT_FUNCTION_VERSION,
-    project_columns,
-    repartition_by_slot,
-)
+from eos_client.integration.spark.rows import KEY, SLOT_FUNCTION_VERSION, project_columns, repartition_by_slot
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
 from eos_client.integration.spark.spark_query import RunningQuery, check_recomputation, own_job

@@ -51,12 +51,7 @@ class Lease:
         settings = self._settings
         try:
             self._member = LeaseMember(
-                settings.kafka,
-                settings.group_id,
-                settings.sink_id,
-                settings.ledger_topic,
-                self.gate,
-                clock=self._clock,
+                settings.kafka, settings.group_id, settings.sink_id, settings.ledger_topic, self.gate, clock=self._clock
             )
         except Exception as error:
             self._end(str(error))
