@@ -166,7 +166,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.code == TRANSACTION_TIMEOUT_REFUSED,
         RecoveryAction.STOP_UNFIT,
-        f"the brokers allow no transactions as long: {WAY_OUT}",
+        f"the brokers allow no transactions that long: {WAY_OUT}",
     ),
     RecoveryRule(
         lambda f: (
