@@ -67,8 +67,8 @@ class TransactionTracing:
             observe.TransactionCommitted: self._committed,
             observe.TransactionAborted: self._aborted,
             observe.OutcomeResolved: self._resolved,
-            observe.CommitSkipped: self._noted,
-            observe.ProducerRebuilt: self._noted,
+            observe.CommitSkipped: self._add_span_event,
+            observe.ProducerRebuilt: self._add_span_event,
             observe.LoopStopped: self._stopped,
             observe.SparkRunStarted: self._lease_changed,
             observe.SparkLeaseRenewed: self._lease_changed,
@@ -238,7 +238,7 @@ class TransactionTracing:
 
     def _resolved(self, event: observe.OutcomeResolved) -> None:
         if event.outcome in {Outcome.COMMITTED.value, Outcome.ABORTED.value}:
-            self._noted(event)  # the event of that outcome follows
+            self._add_span_event(event)  # the event of that outcome follows
         else:
             self._end(event.outcome, {"reason": event.reason}, "unknown_outcome")
 
@@ -246,7 +246,7 @@ class TransactionTracing:
         if self._open is not None:
             self._end(Outcome.ABORTED.value, event.as_dict(), "stopped")
 
-    def _noted(self, event: Event) -> None:
+    def _add_span_event(self, event: Event) -> None:
         if self._open is not None:
             self._open.span.add_event(event.name, _attributes_of(event))
 

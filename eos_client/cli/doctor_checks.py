@@ -154,7 +154,7 @@ def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
 
 
 def check_topics(facts: Facts) -> Iterator[Finding]:
-    """Check the topics' replicas: exactly-once ends where a committed record can be lost with a broker."""
+    """Check the topics' replicas: a committed record that is lost with a broker breaks exactly-once."""
     for topic in facts.topics:
         subject = f"topic {topic.name}"
         if topic.description is not None:

@@ -115,7 +115,7 @@ class ClientErrors:
         self._logged_at: dict[str, float] = {}
         self._repeated: dict[str, int] = {}
 
-    def brief_until_started(self, forward: EventHook) -> EventHook:
+    def hook_hiding_details_until_started(self, forward: EventHook) -> EventHook:
         """Log only the kind of each error until the loop has started, because a failed start says the rest.
 
         Returns a hook that passes each event on to ``forward``.

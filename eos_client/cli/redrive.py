@@ -271,10 +271,10 @@ class Redrive:
         """Whether the group, which may have other members, has not passed every letter yet, or does not say."""
         places = {partition: InputPartition(self._options.topic, partition) for partition in self._last}
         passed = self._consumer.member.library.stable(places.values())
-        self._wait(has_answered=passed is not None)
+        self._report_waiting(has_answered=passed is not None)
         return passed is None or any(passed.get(place, 0) <= self._last[at] for at, place in places.items())
 
-    def _wait(self, *, has_answered: bool) -> None:
+    def _report_waiting(self, *, has_answered: bool) -> None:
         """Say once what is waited for, after some seconds.
 
         :raises ClusterUnavailableError: all partitions are ours, and the group has not answered with its offsets for
@@ -318,10 +318,10 @@ class Redrive:
                 self._consumer.pause([place])
                 handed_back.add(partition)
             else:
-                self._pass_one_on(txn, letter)
+                self._send_or_keep(txn, letter)
         return bool(letters)
 
-    def _pass_one_on(self, txn: Transaction, letter: Any) -> None:
+    def _send_or_keep(self, txn: Transaction, letter: Any) -> None:
         where = f"{letter.topic()}[{letter.partition()}]@{letter.offset()}"
         self._places.append(where)
         if self._options.match is not None and self._options.match not in error_of(letter):

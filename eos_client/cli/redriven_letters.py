@@ -20,7 +20,7 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
     ``eos.redrives``, how often it was sent back; ``eos.redriven.origin``, where it stood when it failed first; and
     ``eos.redriven.error``, the last error, byte by byte. Raises ValueError where it cannot be sent back, saying why.
     """
-    own, as_bytes = _parted(letter.headers() or [])
+    own, as_bytes = _split_headers(letter.headers() or [])
     eos_headers = {name: _text(value) for name, value in as_bytes.items()}
     topic, partition = eos_headers.get("eos.topic"), eos_headers.get("eos.partition")
     if "eos.omitted" in eos_headers:
@@ -84,7 +84,7 @@ def _shown(text: str) -> str:
 _Pairs = list[tuple[str, bytes]]
 
 
-def _parted(headers: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:
+def _split_headers(headers: _Pairs) -> tuple[_Pairs, dict[str, bytes]]:
     """Split ``headers`` into the record's own and those that the last dead letter appended.
 
     The record may itself be a dead letter, so only the last such set counts. History headers after it belong to this

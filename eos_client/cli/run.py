@@ -47,7 +47,7 @@ def run_loop(
     given: dict[str, Any] = {"transform_batch" if takes_batches else "transform": transform}
     client_errors = ClientErrors()
     config = EosConfig({"log_level": LOG_LEVEL_CRITICAL, "error_cb": client_errors, **settings}, **options)
-    progress = LoopProgress(progress_interval_s, forward=client_errors.brief_until_started(log_event))
+    progress = LoopProgress(progress_interval_s, forward=client_errors.hook_hiding_details_until_started(log_event))
     with (
         _exits_named(),
         _metrics(*metrics_at) as metrics,

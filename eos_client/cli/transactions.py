@@ -64,7 +64,7 @@ def survey(admin: ClusterAdmin, transactions: TransactionsAdmin, topics: Sequenc
     known = transactions.known()
     listed = {(each.producer_id, place) for each in known for place in each.partitions}
     unlisted = {each.topic for each in found if (each.producer_id, (each.topic, each.partition)) not in listed}
-    # One that has ended since the first look, and so was not listed any more, is not there the second time.
+    # Look a second time: a transaction that ended between the two requests is neither open nor unlisted.
     still = {_identity(each) for each in transactions.open_on({t: counts[t] for t in unlisted})[0]} if unlisted else {}
     sees_all_ids = not unlisted or transactions.sees_all_ids()
     now_ms = round(time.time() * 1000)

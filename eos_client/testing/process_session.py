@@ -54,12 +54,6 @@ def spark_executors(session: int) -> list[int]:
     return [each.pid for each in members_of(session) if "CoarseGrainedExecutorBackend" in each.command]
 
 
-def spark_python_workers(session: int) -> list[int]:
-    """Return the Python workers that run Spark tasks: children of a daemon."""
-    members = {each.pid: each for each in members_of(session) if "pyspark.daemon" in each.command}
-    return [pid for pid, each in members.items() if each.parent in members]
-
-
 def send_signal(number: int, pids: Iterable[int]) -> None:
     """Send a signal to each; those that are gone meanwhile do not matter."""
     for pid in pids:

@@ -60,8 +60,8 @@ class RunRecords:
         run = max(self._runs(), default=None)
         return None if run is None else decode_record(run, self._folder.line(str(run)) or "")
 
-    def leave(self, record: RunRecord) -> None:
-        """Leave the record of a run, in place of the one that it has left before, and delete those of earlier runs."""
+    def write(self, record: RunRecord) -> None:
+        """Write the record of a run, replacing its earlier one, and delete those of earlier runs."""
         self._folder.write(str(record.run), record.encode(), replaces=True)
         for run in self._runs():
             if run < record.run:

@@ -77,7 +77,7 @@ class DriverRun:
         self._has_failed = False
         """The last batch ended with an error, so some of its slots may have committed it."""
         self._records: RunRecords | None = None
-        self._whole: LedgerEntry | None = None
+        self._committed_marker: LedgerEntry | None = None
         """The marker, while no batch is being written."""
         self._floors: tuple[int, ...] = ()
         self._holders = ("",) * settings.slots
@@ -131,7 +131,7 @@ class DriverRun:
     def emit_started(self, started: SparkRunStarted, batch_id: int) -> None:
         """Emit that the run has started. A hook that closes the sink ends ``batch_id`` before it begins."""
         self._hook(started)
-        self._announce("lease_held", batch_id)
+        self._observe_step("lease_held", batch_id)
 
     def _plan(self, room: int, batch_id: int, record: RunRecord | None, *, stable: bool) -> StartPlan:
         settings = self.settings
@@ -165,7 +165,7 @@ class DriverRun:
             marker = LedgerEntry(whole, self._identity, plan.content, run=self._run)
             self._lease.commit({**commits, MARKER_PARTITION: marker})
         if self._records is not None:
-            self._records.leave(RunRecord(self._run, self.query.query_id))
+            self._records.write(RunRecord(self._run, self.query.query_id))
         self._floors = tuple(plan.entries[slot].next_batch for slot in range(self.settings.slots))
         self._replayed = ReplayedBatch(batch_id, plan.entries, plan.content)
         self._holders = ("",) * self.settings.slots
@@ -192,7 +192,7 @@ class DriverRun:
                 "give each frame a sink with a sink_id of its own."
             )
         clock = StepClock()
-        self._whole = None
+        self._committed_marker = None
         try:
             statuses = self._under_lease(frame, batch_id, clock)
         except RunFencedError as error:
@@ -206,7 +206,7 @@ class DriverRun:
         self._holders = tuple(status.holder for status in statuses)
         self._row_bytes = max(status.row_bytes for status in statuses)
         self._hook(self.progress.count(batch_id, statuses, clock.seconds))
-        self._announce("marker_committed", batch_id)
+        self._observe_step("marker_committed", batch_id)
 
     def _under_lease(self, frame: DataFrame, batch_id: int, clock: StepClock) -> list[SlotStatus]:
         for _ in range(_RENEWALS_MAX):
@@ -241,12 +241,12 @@ class DriverRun:
             on_step=self._on_step,
         )
         with own_job(frame, self.query, self._row_bytes):
-            statuses = self._written(rows, columns, task)
+            statuses = self._write_slots(rows, columns, task)
         clock.lap("job")
-        self._announce("job_done", batch_id)
+        self._observe_step("job_done", batch_id)
         marker = LedgerEntry(batch_id + 1, self._identity, content_of(statuses), run=self._run)
         self._lease.commit({MARKER_PARTITION: marker})
-        self._whole = marker
+        self._committed_marker = marker
         clock.lap("marker")
         return statuses
 
@@ -270,7 +270,7 @@ class DriverRun:
         marker = self._present_marker()
         return marker is not None and (marker.run, marker.identity) == (self._run, self._identity)
 
-    def _written(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
+    def _write_slots(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
         """Write the slots that have not committed the batch; refuse it when a committed slot's rows differ now."""
         replayed, slots = self._replayed, self.settings.slots
         spread = repartition_by_slot(rows, slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by))
@@ -285,7 +285,7 @@ class DriverRun:
             found = self._job.run_empty(rows.sparkSession.range(0, slots, 1, slots), task)
         return check_statuses(found, slots)
 
-    def _announce(self, step: str, batch_id: int) -> None:
+    def _observe_step(self, step: str, batch_id: int) -> None:
         if self._on_driver_step is not None:
             self._on_driver_step(step, batch_id)
 
@@ -295,11 +295,11 @@ class DriverRun:
         In this order, because no batch begins once the lease is released.
         """
         self.close()
-        whole = self._whole
+        whole = self._committed_marker
         if self._records is None or whole is None:
             return
         try:
-            self._records.leave(RunRecord(whole.run, self.query.query_id, whole.next_batch, whole.content))
+            self._records.write(RunRecord(whole.run, self.query.query_id, whole.next_batch, whole.content))
         except Exception as error:  # noqa: BLE001  # Spark may have stopped; its JVM raises many kinds
             unrecorded = (
                 "the end of the run could not be recorded beside the checkpoint, so the query needs its ledger when it "

@@ -88,7 +88,7 @@ class Lease:
         return self.ended is not None
 
     def release(self) -> None:
-        """Stop servicing the lease. The next driver takes it over at once."""
+        """Give up the lease; the next driver takes it over at once."""
         self._end("the lease was released")
         self._calls.put((Future(), self._check))
         if self._thread.is_alive() and self._thread is not threading.current_thread():

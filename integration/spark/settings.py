@@ -183,17 +183,16 @@ class SinkSettings:
         """The librdkafka settings of the slots' producers, without their ids."""
         return {_TRANSACTION_TIMEOUT: _TRANSACTION_TIMEOUT_MS, **self.kafka}
 
-    def within(self, granted_ms: int, remembered_ms: int) -> SinkSettings:
+    def within(self, granted_ms: int, id_expiration_ms: int) -> SinkSettings:
         """Return the settings for brokers that allow transactions of ``granted_ms`` milliseconds; 0: unknown.
 
         Unless ``config`` says otherwise, a slot gets as long as they allow, up to 15 minutes: what it leaves behind is
-        ended by the next attempt, not by the time-out. ``remembered_ms``: after so many milliseconds without a
-        transaction they forget an id (transactional.id.expiration.ms); 0 likewise. A producer is not used again when
-        half of that is over.
+        ended by the next attempt, not by the time-out. ``id_expiration_ms``: transactional.id.expiration.ms of the
+        brokers; 0: unknown. A producer that was idle for half of it is not used again.
         """
         settings = self
-        if remembered_ms > 0:
-            settings = replace(settings, handle_idle_s=min(remembered_ms / 2000, _HANDLE_IDLE_S_MAX))
+        if id_expiration_ms > 0:
+            settings = replace(settings, handle_idle_s=min(id_expiration_ms / 2000, _HANDLE_IDLE_S_MAX))
         if granted_ms <= 0 or _TRANSACTION_TIMEOUT in self.config:
             return settings
         longest_ms = min(granted_ms, DEFAULT_LIMIT_MS)

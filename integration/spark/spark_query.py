@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from eos_client.errors import ConfigurationError
 
-_NOTICES_OTHER_ROWS = (
+_CHECKSUM_SETTINGS = (
     "spark.sql.shuffle.orderIndependentChecksum.enabled",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch",
 )
@@ -91,7 +91,7 @@ def own_job(frame: DataFrame, query: RunningQuery, row_bytes: float) -> Iterator
         yield
         return
     conf: Any = frame.sparkSession.conf
-    settings: dict[str, tuple[str, str]] = dict.fromkeys(_NOTICES_OTHER_ROWS, ("false", "true"))
+    settings: dict[str, tuple[str, str]] = dict.fromkeys(_CHECKSUM_SETTINGS, ("false", "true"))
     if _is_as_the_query_made_it(frame):
         settings[_ADAPTIVE] = ("true", "false")
         if 0 < row_bytes <= _SMALL_ROW_BYTES:
@@ -114,7 +114,7 @@ def check_recomputation(frame: DataFrame, query: RunningQuery) -> None:
     if query.execution and _has_its_own_session(frame):
         return
     conf = frame.sparkSession.conf
-    if unset := [name for name in _NOTICES_OTHER_ROWS if conf.get(name, "true") == "false"]:
+    if unset := [name for name in _CHECKSUM_SETTINGS if conf.get(name, "true") == "false"]:
         raise ConfigurationError(
             "after the loss of an executor this Spark would mix recomputed rows with the first ones, although they may "
             f"differ: rows would be lost and doubled. Set {' and '.join(unset)} to true (the default from Spark 4.2 "

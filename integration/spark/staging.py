@@ -1,7 +1,7 @@
 """``stable_input="stage"``: writes a batch down before it is used, so that a re-run reads the same rows.
 
 The stage is beside the checkpoint and is deleted with it. Each attempt writes into a folder of its own, and a file
-beside these folders names the one in force. That file is created once; a second attempt uses the folder of the first.
+beside these folders names the chosen one. That file is created once; a second attempt uses the folder of the first.
 Spark's own ``_SUCCESS`` file is no substitute: clusters switch it off, and a driver that was believed dead would
 overwrite files that are being read.
 """
@@ -49,7 +49,7 @@ class Stage:
 
 
 def _choose(batch: CheckpointFolder, attempt: str) -> str:
-    """Put ``attempt`` in force for ``batch`` unless another one is already; returns the one in force."""
+    """Choose ``attempt`` for ``batch`` unless one was chosen; returns the chosen attempt."""
     is_broken_off = batch.line(_CHOICE) == ""
     try:
         batch.write(_CHOICE, attempt, replaces=is_broken_off)

@@ -45,7 +45,7 @@ _SIBLING_PAUSE_S = 0.05
 _SIBLING_PAUSE_GROWTH = 1.5
 _ABORT_LIMIT_S = 5.0
 _SLOTS_TO_SPARE = 2  # margin for uneven slots and a slow broker
-_GLANCE_LIMIT_S = 1.0
+_POLL_LIMIT_S = 1.0
 _PREFETCHED_BYTES_MAX = 16_000_000
 _NOT_REPEATABLE = (
     errors.BatchLedgerError,
@@ -145,12 +145,12 @@ class SlotAttempt:
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> SlotStatus:
         """Make the attempt; see ``SlotTask.write``."""
-        self._announce("start")
+        self._observe_step("start")
         try:
             producer, rows = self._take_slot(batches)
-            self._announce("initialised")
+            self._observe_step("initialised")
             entry = self._read(self._settings.start_timeout_s)[0] if self._kept is None else self._kept.entry
-            self._announce("ledger_read")
+            self._observe_step("ledger_read")
             if self._decide(entry, None) is SlotDecision.SKIP:
                 for batch in rows:
                     self._count.add(batch)
@@ -244,14 +244,14 @@ class SlotAttempt:
             return self._resolve(producer, error)
         except errors.EosError as error:
             if (open_s := self._open_for_s) > self._settings.transaction_timeout_s:
-                raise self._outlived(open_s) from error
+                raise self._timed_out_error(open_s) from error
             raise
 
     @property
     def _open_for_s(self) -> float:
         return self._clock() - self._begun_at
 
-    def _outlived(self, open_s: float) -> errors.RetriableError:
+    def _timed_out_error(self, open_s: float) -> errors.RetriableError:
         """Return the error of a transaction that exceeded transaction.timeout.ms, so that brokers have ended it."""
         settings = self._settings
         enough = math.ceil(settings.slots * open_s / settings.transaction_timeout_s * _SLOTS_TO_SPARE)
@@ -267,16 +267,16 @@ class SlotAttempt:
         self, producer: SlotProducer, first: pa.RecordBatch | None, batches: Iterator[pa.RecordBatch]
     ) -> SlotStatus:
         task, settings = self._task, self._settings
-        self._announce("begun")
+        self._observe_step("begun")
         self._produce(producer, first, batches)
         producer.flush_outputs(settings.transaction_timeout_s)
-        self._announce("flushed")
+        self._observe_step("flushed")
         entry = LedgerEntry(task.batch_id + 1, task.identity, self._count.content, task.run)
         producer.send_entry(settings.ledger_topic, self._slot, entry, task.group_metadata, settings.commit_timeout_s)
-        self._announce("offsets_sent")
+        self._observe_step("offsets_sent")
         producer.commit_transaction()
         self._open = False
-        self._announce("committed")
+        self._observe_step("committed")
         self._keep(producer, entry)
         return self.status(SlotOutcome.WRITTEN)
 
@@ -289,9 +289,9 @@ class SlotAttempt:
             check_slot(batch, self._slot, self._settings.slots)
             writer.write(batch)
             self._count.add(batch)
-            self._announce("produced")
+            self._observe_step("produced")
         if first is None:
-            self._announce("produced")
+            self._observe_step("produced")
 
     # -- when it goes wrong ------------------------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class SlotAttempt:
 
     def _is_done_elsewhere(self) -> bool:
         try:
-            entry, marker = self._read(_GLANCE_LIMIT_S)
+            entry, marker = self._read(_POLL_LIMIT_S)
         except errors.ClusterUnavailableError:
             return False  # its pending commit delays the stable read
         self._refuse_older_run(marker)
@@ -330,7 +330,7 @@ class SlotAttempt:
             self._resolved = True
             return self.status(SlotOutcome.WRITTEN)
         if open_s > self._settings.transaction_timeout_s:
-            raise self._outlived(open_s) from cause
+            raise self._timed_out_error(open_s) from cause
         raise errors.RetriableError(
             f"the commit of slot {self._slot} of batch {self._task.batch_id} was not answered and did not take effect: "
             "repeat the task."
@@ -378,7 +378,7 @@ class SlotAttempt:
             resolved=self._resolved,
         )
 
-    def _announce(self, step: str) -> None:
+    def _observe_step(self, step: str) -> None:
         self._steps.lap(step)
         if self._task.on_step is not None:
             self._task.on_step(step, self._slot, self._task.batch_id)

@@ -19,6 +19,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from eos_client.confluent.admin import topic_records
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin, GroupDescription
 from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader, read_topic
 from eos_client.core.model import TopicDescription
@@ -149,7 +150,9 @@ def test_only_an_uncommitted_reader_sees_aborted_records(cluster: Any) -> None:
     assert cluster.admin.end_offsets(topic, 1) == {0: 6}
 
 
-def test_a_reader_says_when_an_open_transaction_holds_it_back(cluster: Any) -> None:
+def test_a_reader_says_when_an_open_transaction_holds_it_back(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Well beyond fetch.wait.max.ms: by then the broker has reported the end of what is stable, which is not the end.
+    monkeypatch.setattr(topic_records, "_IDLE_LIMIT_S", 4.0)
     topic = cluster.topic("open")
     producer = transactional_producer(cluster)
     producer.begin_transaction()
@@ -157,8 +160,7 @@ def test_a_reader_says_when_an_open_transaction_holds_it_back(cluster: Any) -> N
     producer.flush(20)
     assert cluster.admin.end_offsets(topic, 1) == {0: 1}
     assert cluster.admin.end_offsets(topic, 1, committed_only=True) == {0: 0}
-    reader = read_topic(cluster.bootstrap_servers, topic, {0: 1}, idle_limit_s=4.0)
-    # Well beyond fetch.wait.max.ms: by then the broker has told of the end of what is stable, which is not the end.
+    reader = read_topic(cluster.bootstrap_servers, topic, {0: 1})
     with pytest.raises(ClusterUnavailableError, match=r"partitions \[0\] are unread: an open transaction"):
         list(reader)
     producer.abort_transaction(20)

@@ -18,9 +18,9 @@ from eos_client.testing.process_session import (
     send_signal,
     session_of,
     spark_executors,
-    spark_python_workers,
 )
 from eos_client.testing.spark_connector import connector_jars
+from tests.spark.rig.launching import spark_python_workers
 from tests.support.waiting import wait_for
 
 ACTORS = """

@@ -117,17 +117,17 @@ def run_records(local, cluster_id):
 def test_a_run_that_was_left_behind_changes_nothing_by_its_end(local):
     ours = run_records(local, "cluster-1")
     assert ours.last() is None
-    ours.leave(RunRecord(5, "q"))
-    ours.leave(RunRecord(10, "q"))
-    run_records(local, "cluster-1").leave(RunRecord(5, "q", 7))
-    run_records(local, "cluster-1").leave(RunRecord(6, "q"))
+    ours.write(RunRecord(5, "q"))
+    ours.write(RunRecord(10, "q"))
+    run_records(local, "cluster-1").write(RunRecord(5, "q", 7))
+    run_records(local, "cluster-1").write(RunRecord(6, "q"))
     assert ours.last() == RunRecord(10, "q")
-    ours.leave(RunRecord(10, "q", 8))
+    ours.write(RunRecord(10, "q", 8))
     assert ours.last() == RunRecord(10, "q", 8)
 
 
 def test_a_sink_id_on_two_clusters_has_records_for_each(local):
-    run_records(local, "cluster-1").leave(RunRecord(5, "q"))
+    run_records(local, "cluster-1").write(RunRecord(5, "q"))
     assert run_records(local, "cluster-2").last() is None
 
 
@@ -140,14 +140,14 @@ def test_the_records_lie_where_the_stage_does(local):
 def test_a_start_that_cannot_leave_its_record_gives_the_lease_back_and_begins_no_batch(local, monkeypatch):
     runs = []
 
-    def leave(records, record):
+    def write(records, record):
         raise OSError("the checkpoint is read-only")
 
     def close(run):
         runs.append(run)
         run._lease.release()
 
-    monkeypatch.setattr(RunRecords, "leave", leave)
+    monkeypatch.setattr(RunRecords, "write", write)
     monkeypatch.setattr(driver_run.DriverRun, "close", close)
     assert "read-only" in str(local.stream(local.sink(), 1))
     assert [run._lease.ended for run in runs] == ["the lease was released"]
@@ -160,11 +160,11 @@ def test_no_batch_begins_once_the_end_of_a_run_is_noted(local, monkeypatch):
     run = driver_run.current_run(sink.settings)
     assert run is not None
 
-    def leave(records, record):
+    def write(records, record):
         with pytest.raises(errors.RunFencedError):
             run.write(local.numbers(40, 80), 1)
 
-    monkeypatch.setattr(RunRecords, "leave", leave)
+    monkeypatch.setattr(RunRecords, "write", write)
     sink.close()
     assert local.values() == each_once(0, 40)
 

@@ -440,9 +440,9 @@ def test_a_slot_gets_as_long_as_the_brokers_allow_unless_it_was_told(granted_ms,
     assert settings.transaction_timeout_s == timeout_s
 
 
-@pytest.mark.parametrize(("remembered_ms", "idle_s"), [(604_800_000, 3600.0), (5_000, 2.5), (0, 3600.0)])
-def test_a_producer_is_kept_only_for_as_long_as_brokers_surely_remember_its_id(remembered_ms, idle_s):
-    settings = SinkSettings("nowhere:1", "out", "s", 1, "s-ledger").within(0, remembered_ms)
+@pytest.mark.parametrize(("id_expiration_ms", "idle_s"), [(604_800_000, 3600.0), (5_000, 2.5), (0, 3600.0)])
+def test_a_producer_is_kept_only_for_as_long_as_brokers_surely_remember_its_id(id_expiration_ms, idle_s):
+    settings = SinkSettings("nowhere:1", "out", "s", 1, "s-ledger").within(0, id_expiration_ms)
     assert settings.handle_idle_s == idle_s
 
 

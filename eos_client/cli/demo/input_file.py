@@ -84,12 +84,12 @@ def _sample_lines() -> Iterator[bytes]:
         yield json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
-def sample_orders(count: int, *, seed: int = 1) -> Iterator[dict[str, Any]]:
-    """Yield ``count`` order events, always the same ones for one seed.
+def sample_orders(count: int) -> Iterator[dict[str, Any]]:
+    """Yield ``count`` order events, always the same ones.
 
     Some customers order far more often than others, and time runs at the pace of a busy shop.
     """
-    rng = random.Random(seed)  # noqa: S311  sample data, not a secret
+    rng = random.Random(1)  # noqa: S311  sample data, not a secret
     placed_at = datetime(2026, 3, 2, 8, 0, tzinfo=timezone.utc)
     for number in range(1, count + 1):
         placed_at += timedelta(milliseconds=rng.randint(5, 1800))

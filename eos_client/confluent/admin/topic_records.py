@@ -25,6 +25,7 @@ from eos_client.core.error_codes import GROUP_FORBIDDEN, PARTITION_END
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 _FLUSH_TIMEOUT_S = 60.0
+_IDLE_LIMIT_S = 30.0
 _READERS_GROUP = "eos-client-reader"  # librdkafka demands one; assign() never joins it
 
 
@@ -118,12 +119,11 @@ def read_topic(
     config: Mapping[str, Any] | None = None,
     *,
     committed_only: bool = True,
-    idle_limit_s: float = 30.0,
 ) -> Iterator[StoredRecord]:
     """Yield every record of a topic below ``end_offsets``, partition by partition in log order, without a group.
 
     :param committed_only: leave out records of aborted transactions (``read_committed``).
-    :raises ClusterUnavailableError: nothing came for ``idle_limit_s``; an open transaction holds readers back.
+    :raises ClusterUnavailableError: nothing came for _IDLE_LIMIT_S seconds; an open transaction holds readers back.
     """
     unfinished = {partition for partition, end in end_offsets.items() if end > 0}
     with closing(_reader(bootstrap_servers, config, committed_only=committed_only)) as consumer:
@@ -135,9 +135,9 @@ def read_topic(
                 record = _stored(message, unfinished, end_offsets)
                 if record is not None:
                     yield record
-            if time.monotonic() - heard_at > idle_limit_s:
+            if time.monotonic() - heard_at > _IDLE_LIMIT_S:
                 raise ClusterUnavailableError(
-                    f"nothing came from {topic} for {idle_limit_s:g} s while partitions {sorted(unfinished)} are "
+                    f"nothing came from {topic} for {_IDLE_LIMIT_S:g} s while partitions {sorted(unfinished)} are "
                     "unread: an open transaction or an absent leader holds them back"
                 )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from eos_client.testing.process_session import members_of, send_signal, spark_executors, spark_python_workers
+from eos_client.testing.process_session import members_of, send_signal, spark_executors
 from tests.spark.rig.settings import StreamSettings
 from tests.support.waiting import wait_for
 
@@ -25,6 +25,12 @@ LIFETIME_S = 600.0
 KEEPER_START_TIMEOUT_S = 60.0
 KEEPER_END_TIMEOUT_S = 60.0
 TAIL_CHARACTERS = 4000
+
+
+def spark_python_workers(session: int) -> list[int]:
+    """Return the Python workers that run Spark tasks: children of a daemon."""
+    members = {each.pid: each for each in members_of(session) if "pyspark.daemon" in each.command}
+    return [pid for pid, each in members.items() if each.parent in members]
 
 
 class SparkProcess:

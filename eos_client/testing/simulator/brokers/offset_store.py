@@ -36,9 +36,6 @@ COMMIT_CODES = (
 """What ``commit`` says of a partition. UNSTABLE_OFFSET_COMMIT: only to a compare-and-set, a transaction is open.
 OPERATION_NOT_ATTEMPTED: nothing is wrong with this one, but with another of the same commit."""
 
-FETCH_CODES = ("NONE", "UNSTABLE_OFFSET_COMMIT")
-"""What ``fetch`` says of a partition."""
-
 
 class OffsetMismatchError(Exception):
     """A compare-and-set commit found other offsets than it expected and wrote nothing.
