@@ -1,4 +1,4 @@
-"""What every broker of the test kit can do, however it runs."""
+"""The interface of every broker of the test kit."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class KafkaBroker(Protocol):
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients connect to, ``HOST:PORT``."""
+        """The address for clients, ``HOST:PORT``."""
         ...
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it runs."""
         ...
 
     def start(self) -> Self:
@@ -36,7 +36,7 @@ class KafkaBroker(Protocol):
         ...
 
     def stop(self, timeout_s: float = ...) -> None:
-        """Stop it and remove all of it."""
+        """Stop it and remove its data."""
         ...
 
     def kill(self) -> None:

@@ -1,4 +1,4 @@
-"""Which kind of broker the fixtures of `pytest_plugin` start: decided, and loaded, when the first test wants one."""
+"""The kind of broker that the fixtures of `pytest_plugin` start, chosen when the first test needs one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BrokerChoice:
-    """Which kind of broker this session runs, and why."""
+    """The kind of broker of this session, and the reason for it."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -26,25 +26,25 @@ class BrokerChoice:
         self.reason = f"--eos-kafka={self.kind}"
         self.started: list[str] = []
         if self.kind == "auto":
-            self.kind, self.reason = _answering_kind()
+            self.kind, self.reason = _available_kind()
 
     def new_broker(self, **options: Any) -> KafkaBroker:
-        """Start one broker of the chosen kind and say so in the terminal."""
+        """Start one broker of the chosen kind and report it in the terminal."""
         options.setdefault("version", self.version)
         broker: KafkaBroker
         if self.kind == "container":
             broker = container = ContainerKafka(**options).start()
             what = f"container of {container.image}"
         else:
-            broker = EmbeddedKafka(on_progress=self._say, **options).start()
+            broker = EmbeddedKafka(on_progress=self._report, **options).start()
             what = f"process, Kafka {broker.version}"
         line = f"{what} ({self.reason})"
         if line not in self.started:
             self.started.append(line)
-            self._say(line)
+            self._report(line)
         return broker
 
-    def _say(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         capture = self._config.pluginmanager.get_plugin("capturemanager")
         with ExitStack() as stack:
@@ -55,7 +55,7 @@ class BrokerChoice:
                 terminal.write_line(f"kafka: {line}")
 
 
-def _answering_kind() -> tuple[str, str]:
+def _available_kind() -> tuple[str, str]:
     version = engine_version()
     if version is None:
         return "process", "--eos-kafka=auto: no Docker engine answers"

@@ -1,4 +1,4 @@
-"""The files of one embedded broker, and which of them are removed with it."""
+"""The files of one embedded broker; those that it made are removed with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOG_TAIL_BYTES_MAX = 64 * 1024
 
 
 class BrokerDirectory:
-    """A broker's log, properties, data and class archive, in a folder that is the caller's or a temporary one."""
+    """A broker's log, properties, data and class archive, in the caller's folder or in a temporary one."""
 
     def __init__(self, directory: Path | None, *, keep: bool) -> None:
         made = directory is None or not directory.exists()
@@ -31,16 +31,16 @@ class BrokerDirectory:
         self.classes = self.base / "classes.jsa"
         ours = [self.base] if made else [self.log, self.properties, self.data, self.classes]
         self.removable: list[Path] = [] if keep else ours
-        """What goes when the broker goes: never anything that was there before."""
+        """What is removed with the broker: only files that it made."""
         if not keep and not made and self.data.exists():
             raise EmbeddedKafkaError(
                 f"{self.data} holds an earlier broker's data, which stop() would remove: "
-                "pass keep_directory=True to go on with it, or another directory"
+                "pass keep_directory=True to use it, or another directory"
             )
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster whose data are here; None while the directory is not formatted."""
+        """The id of the cluster that formatted the directory; None before that."""
         try:
             lines = (self.data / "meta.properties").read_text().splitlines()
         except FileNotFoundError:
@@ -57,7 +57,7 @@ class BrokerDirectory:
             return ""
 
     def log_errors(self, lines: int) -> str:
-        """Return the first lines of the log that tell of an error, which a long shutdown pushes out of its tail."""
+        """Return the first lines of the log that report an error; after a long shutdown they are not in its tail."""
         try:
             with self.log.open(errors="replace") as log:
                 found = [line.rstrip("\n") for line in log if " ERROR " in line or "Exception: " in line]
@@ -66,7 +66,7 @@ class BrokerDirectory:
         return "\n".join(found[:lines])
 
     def log_has(self, text: str, *, since: int = 0) -> bool:
-        """Whether ``text`` stands in the log after its first ``since`` bytes."""
+        """Whether ``text`` is in the log after its first ``since`` bytes."""
         try:
             with self.log.open("rb") as log:
                 log.seek(since)
@@ -75,7 +75,7 @@ class BrokerDirectory:
             return False
 
     def remove(self) -> None:
-        """Remove what is ours."""
+        """Remove the files that the broker made."""
         for path in self.removable:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""The Java commands of an embedded broker, and the archive of loaded classes that all starts but the first profit from.
+"""The Java commands of an embedded broker, and the archive of classes that makes all starts but the first faster.
 
-The archive is Java's dynamic class data sharing (JEP 350): a broker that is shut down in order writes it, and later
-ones map it instead of loading and verifying the same classes again. Java ignores an archive that does not fit, and
-crashes or hangs with a damaged one, so its name holds its checksum.
+The archive is Java's dynamic class data sharing (JEP 350): a broker writes it at an orderly shutdown, and others map it
+instead of loading and verifying the same classes again. Java ignores an archive of another Java or class path, and
+crashes or hangs with a damaged one, so its name contains its checksum.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _LOG = "-Dorg.slf4j.simpleLogger."
 _LOG_TIMES = (f"{_LOG}showDateTime=true", f"{_LOG}dateTimeFormat=[yyyy-MM-dd HH:mm:ss,SSS]")
 _CHECKSUM_DIGITS = 16
-_QUIET_ARCHIVE = "-Xlog:cds*=off"  # what Java can neither archive nor map costs time and nothing else
+_QUIET_ARCHIVE = "-Xlog:cds*=off"  # a class that is not archived or mapped only costs time
 
 
 class BrokerJava:
-    """One folder of Kafka's jars, run by one Java."""
+    """The commands for one folder of Kafka's jars and one Java."""
 
     def __init__(self, java: JavaRuntime, jars: Path, heap_mb: int) -> None:
         self._java = java
@@ -36,18 +36,18 @@ class BrokerJava:
         self._archive = next((path for path in self._archives() if path == self._archive_name(path)), None)
 
     def format_command(self, cluster_id: str, properties: Path) -> list[str]:
-        """Give a data directory its cluster id and feature levels, as ``kafka-storage format`` does."""
+        """Return the command that formats a data directory, as ``kafka-storage format`` does."""
         arguments = ("format", "--cluster-id", cluster_id, "--config", str(properties))
         options = (f"{_LOG}defaultLogLevel=warn", *self._mapped_archive())
         return self._command(options, "kafka.tools.StorageTool", *arguments)
 
     def broker_command(self, properties: Path, classes: Path) -> list[str]:
-        """Run a broker; where there is no archive yet, it writes one to ``classes`` when it is shut down."""
+        """Return the command of a broker; without an archive, the broker writes one to ``classes`` at its shutdown."""
         archive = self._mapped_archive() or (_QUIET_ARCHIVE, f"-XX:ArchiveClassesAtExit={classes}")
         return self._command((*_LOG_TIMES, *archive), "kafka.Kafka", str(properties))
 
     def keep_archive(self, classes: Path) -> None:
-        """Take over what a broker that was shut down in order wrote; without a cache to write to, there is none."""
+        """Move the archive of a broker into the jars' folder; if that is not writable, delete it."""
         if not classes.exists():
             return
         arriving, replaced = self._jars / f".classes-{os.getpid()}-{id(self)}", self._archives()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_VERSION = "4.3.1"
-"""The Kafka version of a broker that is not told another."""
+"""The default Kafka version of a broker."""
 
 HOST = "127.0.0.1"
 """Where embedded brokers listen."""
@@ -30,20 +30,20 @@ DEVELOPMENT_PROPERTIES: Mapping[str, str] = {
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    # a killed broker comes back only when the session of its predecessor is over (9 s by default)
+    # a killed broker can be restarted only after the end of its previous session (9 s by default)
     "broker.session.timeout.ms": "4000",
     "broker.heartbeat.interval.ms": "500",
-    # else the controller writes two records a second that say nothing (KIP-835), a third of what an idle broker costs
+    # else the controller writes two no-op records a second (KIP-835), a third of the load of an idle broker
     "metadata.max.idle.interval.ms": "0",
-    # clients and groups of a test may ask for shorter sessions than production allows
+    # clients and groups of a test may use shorter sessions than production allows
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
     "group.consumer.min.heartbeat.interval.ms": "100",
 }
-"""What differs from Kafka's defaults, for every embedded broker; the caller's properties win over these."""
+"""Differences from Kafka's defaults, for every embedded broker; the caller's properties override them."""
 
 REPLICAS_MAX = 3
-"""How many replicas the topics of a cluster have, where it has that many brokers."""
+"""The number of replicas of a cluster's topics, if it has that many brokers."""
 
 _OWNED = frozenset(
     {
@@ -67,9 +67,9 @@ _OWNED = frozenset(
 
 @dataclass(frozen=True)
 class BrokerListeners:
-    """The broker's ports, and where clients are told to find it: at ``host:advertised``.
+    """The broker's ports; it advertises ``host:advertised`` to clients.
 
-    ``voters`` are the controllers' ports of all nodes of its cluster, by node id; a node alone needs none.
+    ``voters``: the controllers' ports of all nodes of its cluster, by node id; empty for a single node.
     """
 
     client: int
@@ -83,21 +83,21 @@ class BrokerListeners:
 
     @property
     def quorum_voters(self) -> str:
-        """The controllers of the cluster, as the brokers' property names them."""
+        """The controllers of the cluster, as the value of the broker property."""
         voters = self.voters or {self.node_id: self.controller}
         return ",".join(f"{node_id}@{HOST}:{port}" for node_id, port in voters.items())
 
 
 @dataclass(frozen=True)
 class ClusterSeat:
-    """What a broker must be told when it is one of several: their cluster's id, and its own place among them."""
+    """The settings of one broker of several: the id of their cluster, and its listeners."""
 
     cluster_id: str
     listeners: BrokerListeners
 
 
 def refuse_owned_properties(properties: Mapping[str, str]) -> None:
-    """`EmbeddedKafkaError` for a property on which the embedded broker itself depends."""
+    """Raise `EmbeddedKafkaError` for a property that the embedded broker sets itself."""
     owned = sorted(_OWNED.intersection(properties))
     if owned:
         raise EmbeddedKafkaError(
@@ -109,8 +109,8 @@ def refuse_owned_properties(properties: Mapping[str, str]) -> None:
 def broker_settings(listeners: BrokerListeners, log_dir: str, properties: Mapping[str, str]) -> dict[str, str]:
     """Return all settings of the broker, by name.
 
-    The broker talks to itself (transaction markers, KIP-890 verification) on a listener of its own, so that a
-    proxy on the advertised port sees and delays the clients' requests only.
+    The broker sends its own requests (transaction markers, KIP-890 verification) to a separate listener, so that a
+    proxy on the advertised port gets the clients' requests only.
     """
     return {
         "process.roles": "broker,controller",
@@ -130,18 +130,18 @@ def broker_settings(listeners: BrokerListeners, log_dir: str, properties: Mappin
 
 
 def replication_properties(brokers: int) -> dict[str, str]:
-    """Return what a cluster of that many brokers needs to go on, with all that is committed, when one of them dies."""
+    """Return the properties with which a cluster of that many brokers survives the death of one without losses."""
     replicas = str(min(brokers, REPLICAS_MAX))
     in_sync = str(max(1, min(brokers, REPLICAS_MAX) - 1))
     return {
         "default.replication.factor": replicas,
-        "min.insync.replicas": in_sync,  # of the offsets topic, too
+        "min.insync.replicas": in_sync,  # also of the offsets topic
         "offsets.topic.replication.factor": replicas,
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
-        # so soon others lead the partitions of a dead broker; a busy machine delays a live one's heartbeats, too
+        # after this time others lead a dead broker's partitions; a busy machine delays a live broker's heartbeats, too
         "broker.session.timeout.ms": "3000",
     }
 
@@ -162,7 +162,7 @@ def as_environment(settings: Mapping[str, str]) -> dict[str, str]:
 def new_cluster_id() -> str:
     """Return a random cluster id in Kafka's own notation (16 bytes, base64 for URLs, unpadded)."""
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    return f"A{cluster_id[1:]}"  # with "-" in front, Kafka's tools would take it for an option
+    return f"A{cluster_id[1:]}"  # Kafka's tools parse an argument with a leading "-" as an option
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The broker of `embedded_kafka` in a container, from the official image or one that takes its variables."""
+"""The broker of `embedded_kafka` in a container, from the official image or one with the same variables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _PORT_TAKEN = ("port is already allocated", "address already in use")
 class ContainerKafka:
     """One broker in a container, with the interface of `EmbeddedKafka`; every failure is an `EmbeddedKafkaError`.
 
-    It listens on ``port`` of the engine's host (None: a free one) and tells its clients ``advertised_port``.
+    It listens on ``port`` of the engine's host (None: a free one) and advertises ``advertised_port`` to clients.
     """
 
     kind = "container"
@@ -70,7 +70,7 @@ class ContainerKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients connect to, ``HOST:PORT``, with the advertised port."""
+        """The address for clients, ``HOST:PORT``, with the advertised port."""
         listeners = self._started()[0]
         return f"{listeners.host}:{listeners.advertised}"
 
@@ -84,7 +84,7 @@ class ContainerKafka:
         return bool(container.status == "running")
 
     def start(self) -> Self:
-        """Start the container; returns when the broker in it serves clients and groups. Pulls the image if need be."""
+        """Start the container; returns when its broker serves clients and groups. Pulls the image if it is missing."""
         if self._container is not None:
             raise EmbeddedKafkaError("the broker's container is started already: use restart(), or another instance")
         for tries_left in reversed(range(_PORT_TRIES_MAX)):
@@ -107,7 +107,7 @@ class ContainerKafka:
         return self
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Stop the broker, by force after ``timeout_s``, and remove its container. Harmless when stopped."""
+        """Stop the broker, by force after ``timeout_s``, and remove its container. Does nothing if stopped."""
         if self._container is None:
             return
         try:
@@ -118,7 +118,7 @@ class ContainerKafka:
             self._remove()
 
     def kill(self) -> None:
-        """SIGKILL the broker; its data stay in the stopped container, so that `restart` finds them."""
+        """SIGKILL the broker; its data stay in the stopped container, for `restart`."""
         container = self._started()[1]
         with engine_errors(f"the container of {self.image} could not be killed"):
             if self.running:
@@ -135,7 +135,7 @@ class ContainerKafka:
             self._await_ready()
 
     def log_tail(self, lines: int = 40) -> str:
-        """Return the last lines of the broker's log; after `stop`, of what it was."""
+        """Return the last lines of the broker's log, also after `stop`."""
         if self._container is None:
             return "\n".join(self._last_tail.splitlines()[-lines:])
         return _log_tail(self._container, lines)
@@ -187,7 +187,7 @@ class ContainerKafka:
             )
 
     def _remove(self) -> None:
-        """Nothing of the broker is left after this, and the connection to the engine is closed."""
+        """Remove the container, and close the connection to the engine."""
         container, self._container, self._listeners = self._container, None, None
         if container is None:
             return

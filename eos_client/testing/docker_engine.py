@@ -21,7 +21,7 @@ OFFICIAL_IMAGE = "apache/kafka"
 """The Kafka project's own image (KIP-975)."""
 
 LOCAL_IMAGE = "eos-client/kafka"
-"""What ``make kafka-image`` builds, for engines that reach no registry."""
+"""The image that ``make kafka-image`` builds, for engines that reach no registry."""
 
 
 _ANSWER_TIMEOUT_S = 10
@@ -50,7 +50,7 @@ def engine_version() -> str | None:
 
 @contextmanager
 def engine_errors(what_failed: str) -> Iterator[None]:
-    """Turn whatever the Docker engine or the way to it raises into an `EmbeddedKafkaError`, which keeps it as cause."""
+    """Raise an error of the Docker engine, or of the connection to it, as `EmbeddedKafkaError`."""
     try:
         from docker.errors import DockerException  # noqa: PLC0415  part of the optional test dependencies
     except ImportError as error:
@@ -59,13 +59,13 @@ def engine_errors(what_failed: str) -> Iterator[None]:
         yield
     except (DockerException, OSError) as error:
         hint = _REAPER_HINT if "ryuk" in str(error) else ""
-        raise EmbeddedKafkaError(f"{what_failed}{hint}. The engine said: {error}") from error
+        raise EmbeddedKafkaError(f"{what_failed}{hint}. The engine's error: {error}") from error
 
 
 def new_container(version: str) -> DockerContainer:
-    """Prepare a container with an image of this Kafka version, which is pulled if the engine does not have it.
+    """Prepare a container with an image of this Kafka version; the image is pulled if it is missing.
 
-    Raises `EmbeddedKafkaError` if no engine answers or the image cannot be had.
+    Raises `EmbeddedKafkaError` if no engine answers or there is no image.
     """
     configured = os.environ.get(IMAGE_VARIABLE)
     with engine_errors("no Docker engine answers: start one, or use --eos-kafka=process"):
@@ -83,7 +83,7 @@ def new_container(version: str) -> DockerContainer:
             container.stop()
             raise
         container.image = local
-        _do_without_reaper(images)
+        _disable_missing_reaper(images)
     return container
 
 
@@ -103,8 +103,8 @@ def _has(images: ImageCollection, name: str) -> bool:
     return True
 
 
-def _do_without_reaper(images: ImageCollection) -> None:
-    """Where our own image has to serve, the image of testcontainers' reaper cannot be pulled either."""
+def _disable_missing_reaper(images: ImageCollection) -> None:
+    """Disable testcontainers' reaper if its image is missing: an engine without a registry cannot pull it."""
     from testcontainers.core.config import testcontainers_config  # noqa: PLC0415
 
     if not _has(images, testcontainers_config.ryuk_image):
@@ -113,7 +113,7 @@ def _do_without_reaper(images: ImageCollection) -> None:
 
 def _no_image(image: str, version: str) -> str:
     return (
-        f"a Docker engine answers, but the image {image} is not there and cannot be pulled: "
+        f"a Docker engine answers, but the image {image} is missing and cannot be pulled: "
         f"make kafka-image KAFKA_VERSION={version} builds {LOCAL_IMAGE}:{version} without a registry, "
         f"{IMAGE_VARIABLE} names another image, --eos-kafka=process does without"
     )

@@ -1,7 +1,7 @@
 """Several brokers of one cluster as child processes, for tests in which a coordinator moves or dies.
 
-Every broker is an `EmbeddedKafka`, and a controller as well, so that each of them may be killed, shut down and
-restarted while the others go on.
+Every broker is an `EmbeddedKafka`, and also a controller, so that each of them may be killed, shut down and restarted
+while the others run.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _READY_POLL_S = 0.05
 class EmbeddedKafkaCluster:
     """Brokers with the node ids 1, 2, ..., started by `start` or by entering the context.
 
-    Topics, those of offsets and of transactions first, have three replicas and accept writes while two are in sync,
-    and a dead broker's partitions are led by others within a few seconds; ``properties`` win over that. ``version``,
+    All topics, also those of offsets and transactions, have three replicas and accept writes while two are in sync.
+    Other brokers lead a dead broker's partitions within a few seconds. ``properties`` override that. ``version``,
     ``heap_mb`` of each broker, ``start_timeout_s`` and ``on_progress`` are those of `EmbeddedKafka`; every failure is
-    an `EmbeddedKafkaError`. The brokers end with this process however it ends, and leave nothing behind.
+    an `EmbeddedKafkaError`. The brokers end with this process, even if it is killed, and their files are removed.
     """
 
     kind = "process"
@@ -59,7 +59,7 @@ class EmbeddedKafkaCluster:
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
         if brokers < 1:
-            raise EmbeddedKafkaError(f"brokers={brokers} is no cluster: ask for one or more, best an odd number")
+            raise EmbeddedKafkaError(f"brokers={brokers} is no cluster: use one or more, preferably an odd number")
         self.version = version
         self._size = brokers
         self._properties = {**replication_properties(brokers), **(properties or {})}
@@ -74,7 +74,7 @@ class EmbeddedKafkaCluster:
     def brokers(self) -> Mapping[int, EmbeddedKafka]:
         """The brokers by node id: `kill`, `shut_down` and `restart` them one by one, but leave `stop` to the cluster.
 
-        Most go on only while a majority of them runs.
+        The cluster works only while a majority of them runs.
         """
         if not self._brokers:
             raise EmbeddedKafkaError("the embedded cluster is not started: call start() first")
@@ -82,7 +82,7 @@ class EmbeddedKafkaCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients connect to: every broker's ``127.0.0.1:PORT``, whether it runs or not."""
+        """The address for clients: every broker's ``127.0.0.1:PORT``, whether it runs or not."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
 
     @property
@@ -108,14 +108,14 @@ class EmbeddedKafkaCluster:
         return self
 
     def stop(self) -> None:
-        """End all brokers, at once because their data go with them. Harmless when stopped."""
+        """Kill all brokers and remove their data. Does nothing if stopped."""
         self._last_tail = self.log_tail() if self._brokers else self._last_tail
         brokers, self._brokers = self._brokers, {}
         for broker in brokers.values():
             broker.stop(timeout_s=0)
 
     def log_tail(self, lines: int = 40) -> str:
-        """Return the last lines of every broker's log, below the broker's name; after `stop`, of what they were."""
+        """Return the last lines of every broker's log, below the broker's name; also after `stop`."""
         if not self._brokers:
             return self._last_tail
         tails = (f"-- broker {number}\n{broker.log_tail(lines)}" for number, broker in self._brokers.items())
@@ -143,7 +143,7 @@ class EmbeddedKafkaCluster:
             time.sleep(_READY_POLL_S)
 
     def _seated_brokers(self) -> dict[int, EmbeddedKafka]:
-        """All brokers, each knowing where the controllers of all will listen."""
+        """Return all brokers, each with the ports of all controllers."""
         cluster_id, ports = new_cluster_id(), iter(free_ports(_PORTS_EACH * self._size))
         chosen = {number: (next(ports), next(ports), next(ports)) for number in range(1, self._size + 1)}
         voters = {number: controller for number, (_, _, controller) in chosen.items()}
@@ -164,14 +164,14 @@ class EmbeddedKafkaCluster:
 
 
 def _start_together(brokers: list[EmbeddedKafka]) -> None:
-    """Start them in threads, because none is ready before most are; all of them run afterwards, or none."""
+    """Start them in threads, because none is ready before most are; afterwards all of them run, or none."""
     with ThreadPoolExecutor(len(brokers), thread_name_prefix="eos-kafka-start") as starters:
         started = [starters.submit(broker.start) for broker in brokers]
         try:
             for each in as_completed(started):
                 each.result()
         except BaseException:
-            while wait(started, _END_POLL_S).not_done:  # for one that has failed the others would wait in vain
+            while wait(started, _END_POLL_S).not_done:  # without the failed one the others are never ready
                 for broker in brokers:
                     broker.shut_down(timeout_s=0)
             for broker in brokers:

@@ -1,7 +1,7 @@
 """A real Kafka broker as a child process: one KRaft node for development and tests, ready in seconds.
 
-The jars come from the user's cache (`kafka_jars`); the process ends with its parent however that ends
-(`process_keeper`), and leaves nothing behind.
+The jars are in the user's cache (`kafka_jars`). The process ends with its parent, even if that is killed, and its files
+are removed (`process_keeper`).
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ _PORT_TAKEN = "Address already in use"
 
 
 class PortTakenError(EmbeddedKafkaError):
-    """Somebody else took a port between its choice and the broker's start: choose again."""
+    """Another process took a port between its choice and the broker's start: choose again."""
 
 
 class EmbeddedKafka:
     """One broker, started by `start` or by entering the context; every failure is an `EmbeddedKafkaError`.
 
-    ``properties`` are further broker properties. ``port`` is where it listens (None: a free one) and
-    ``advertised_port`` the one it tells its clients, when a proxy listens there. ``directory`` holds its data and
-    its log (None: a temporary one); what the broker made in it is removed by `stop` unless ``keep_directory``,
-    in which case the next broker on it goes on with the same data. ``on_progress`` gets a line now and then
-    while the jars are downloaded. ``seat`` is what an `EmbeddedKafkaCluster` gives each of its brokers.
+    ``properties``: further broker properties. ``port``: where it listens (None: a free one); ``advertised_port``: the
+    one that it advertises to clients, if a proxy listens there. ``directory`` holds its data and its log (None: a
+    temporary one); `stop` removes the files that the broker made in it unless ``keep_directory``, and then the next
+    broker on it uses the same data. ``on_progress`` is called with a line from time to time while the jars are
+    downloaded. ``seat``: set by an `EmbeddedKafkaCluster` for each of its brokers.
     """
 
     kind = "process"
@@ -97,7 +97,7 @@ class EmbeddedKafka:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients connect to, ``127.0.0.1:PORT``, with the advertised port."""
+        """The address for clients, ``127.0.0.1:PORT``, with the advertised port."""
         return f"{HOST}:{self._started()[1].advertised}"
 
     @property
@@ -112,7 +112,7 @@ class EmbeddedKafka:
 
     @property
     def log_path(self) -> Path:
-        """The broker's log, which lives in its directory."""
+        """The broker's log, in its directory."""
         return self._started()[0].log
 
     @property
@@ -141,7 +141,7 @@ class EmbeddedKafka:
         return self
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Shut the broker down, by force after ``timeout_s``, and remove what it made. Harmless when stopped."""
+        """Shut the broker down, by force after ``timeout_s``, and remove its files. Does nothing if stopped."""
         if self._files is None or os.getpid() != self._owner_pid:
             return  # a forked child has a copy of this object, but no broker
         try:
@@ -150,11 +150,11 @@ class EmbeddedKafka:
             self._release()
 
     def kill(self) -> None:
-        """SIGKILL the broker and wait for its end; its data stay, so that `restart` finds them."""
+        """SIGKILL the broker and wait for its end; its data stay, for `restart`."""
         _kill(self._started()[2])
 
     def shut_down(self, timeout_s: float = 10.0) -> None:
-        """Shut the broker down, by force after ``timeout_s``; its data stay, so that `restart` finds them."""
+        """Shut the broker down, by force after ``timeout_s``; its data stay, for `restart`."""
         process = self._process
         if process is not None and process.exit_code() is None:
             process.send_signal(signal.SIGTERM)
@@ -171,7 +171,7 @@ class EmbeddedKafka:
         self._await_ready(files, listeners)
 
     def log_tail(self, lines: int = 40) -> str:
-        """Return the last lines of the broker's log; after `stop`, of what it was."""
+        """Return the last lines of the broker's log, also after `stop`."""
         if self._files is None:
             return "\n".join(self._last_tail.splitlines()[-lines:])
         return self._files.log_tail(lines)
@@ -190,7 +190,7 @@ class EmbeddedKafka:
         return self._files, self._listeners, self._process, self._java
 
     def _start_on_free_ports(self, java: BrokerJava, files: BrokerDirectory) -> None:
-        """Choose again when a chosen port is taken before the broker binds it."""
+        """Start the broker, with other ports if one is taken before the broker binds it."""
         for tries_left in reversed(range(PORT_TRIES_MAX)):
             listeners = self._seat.listeners if self._seat else self._chosen_listeners()
             settings = broker_settings(listeners, str(files.data), self._properties)
@@ -223,7 +223,7 @@ class EmbeddedKafka:
             ended = f"did not end in {_FORMAT_TIMEOUT_S:g} s" if exit_code is None else f"exit code {exit_code}"
             raise EmbeddedKafkaError(
                 f"Kafka {self.version} does not accept its settings (formatting its storage: {ended}): "
-                f"check the broker properties. It said:\n{files.log_tail(_ERROR_LINES)}"
+                f"check the broker properties. Its output:\n{files.log_tail(_ERROR_LINES)}"
             )
 
     def _launch(self, java: BrokerJava, files: BrokerDirectory) -> None:
@@ -232,7 +232,7 @@ class EmbeddedKafka:
     def _run(self, command: list[str], files: BrokerDirectory) -> KeptProcess:
         predecessor, self._process = self._process, KeptProcess(command, log_path=files.log, paths=files.removable)
         if predecessor is not None:
-            predecessor.dismiss()  # only now: somebody must look after the directory all the time
+            predecessor.dismiss()  # only now: the directory must always have a keeper
         return self._process
 
     def _await_ready(self, files: BrokerDirectory, listeners: BrokerListeners) -> None:
@@ -246,18 +246,18 @@ class EmbeddedKafka:
             else:
                 continue
             errors = files.log_errors(_ERROR_LINES)
-            told = f"Errors in its log:\n{errors}\nThe" if errors else "The"
+            beginning = f"Errors in its log:\n{errors}\nThe" if errors else "The"
             raise EmbeddedKafkaError(
-                f"Kafka {self.version} {problem}. {told} end of its log:\n{files.log_tail(_ERROR_LINES)}"
+                f"Kafka {self.version} {problem}. {beginning} end of its log:\n{files.log_tail(_ERROR_LINES)}"
             )
 
     def _is_ready(self, cluster_id: str, listeners: BrokerListeners) -> bool:
         serves = serves_clients(HOST, listeners.client, cluster_id, node_id=listeners.node_id)
-        # a broker of several may be nobody's coordinator: their cluster looks after the groups
+        # one of several brokers may be no group's coordinator: their cluster waits for the groups
         return serves and (self._seat is not None or serve_groups({listeners.node_id: (HOST, listeners.client)}))
 
     def _release(self) -> None:
-        """Nothing of the broker is left after this: no process, no file that we made."""
+        """End the broker's process and remove its files."""
         files, process = self._files, self._process
         self._files = self._listeners = self._process = None
         if process is not None:

@@ -1,8 +1,8 @@
 """Chooses ports for brokers.
 
-They lie below the range from which the system takes the ports of outgoing connections: a client that keeps
-reconnecting to a dead broker on a port of that range can be given that very port, connect to itself, and keep
-the broker from coming back.
+They are below the range from which the system takes the ports of outgoing connections: a client that keeps
+reconnecting to a dead broker on a port of that range can get that port itself, connect to itself, and prevent
+the restart of the broker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """Find that many different free ports; free now, which is all that can be promised."""
+    """Return that many different ports that are free now; another process may take them at any time."""
     chosen: list[int] = []
     choice = random.SystemRandom()
     highest = _highest_below_ephemeral()
@@ -34,7 +34,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could listen there now."""
+    """Whether a server can listen on ``port`` now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

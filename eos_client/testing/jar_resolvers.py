@@ -1,8 +1,8 @@
 """Resolves jars from a Maven repository.
 
-Jars that are pinned here are downloaded as they are listed. For others there must be a tool that resolves what they
-depend on: the Ivy among PySpark's own jars, or else Maven. Both check what they download against the repository's
-checksums. ``EOS_CLIENT_MAVEN_REPOSITORY`` names another repository, a company's mirror for example.
+Pinned jars are downloaded as they are listed. The dependencies of others are resolved by the Ivy among PySpark's own
+jars, or else by Maven. Both check their downloads against the repository's checksums. ``EOS_CLIENT_MAVEN_REPOSITORY``
+names another repository, a company's mirror for example.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _NO_DEPENDENCIES = (
 
 @dataclass(frozen=True)
 class JarSet:
-    """Jars that belong together: ``title`` and ``size_mb`` are for people, ``folder`` is its name in the cache.
+    """A set of jars: ``title`` and ``size_mb`` are for messages, ``folder`` is its name in the cache.
 
-    ``artifacts`` are (organisation, name, revision); with ``transitive`` what they depend on is resolved, too.
-    ``landmark`` matches the name of a jar without which the set is of no use.
+    ``artifacts`` are (organisation, name, revision); with ``transitive`` their dependencies are resolved as well.
+    ``landmark`` matches the name of a jar that must be in the set.
     """
 
     title: str
@@ -52,9 +52,9 @@ class JarSet:
 
 
 def resolve_jars(jars: JarSet, into: Path, work: Path, java: JavaRuntime, on_progress: Callable[[str], None]) -> None:
-    """Put the jars into ``into``, with files of the resolver's own in ``work``.
+    """Put the jars into ``into``, and the resolver's own files into ``work``.
 
-    Raises `EmbeddedKafkaError` with the end of the resolver's output when that fails, or when there is none.
+    Raises `EmbeddedKafkaError` with the end of the resolver's output if it fails, or if there is no resolver.
     """
     pinned = pinned_jars(jars.folder)
     if pinned and can_download():
@@ -74,7 +74,7 @@ def resolve_jars(jars: JarSet, into: Path, work: Path, java: JavaRuntime, on_pro
         where = MavenRepository(os.environ.get(REPOSITORY_VARIABLE, ""))
         raise EmbeddedKafkaError(
             f"{tool} could not resolve {jars.title} from {where} (exit code {exit_code}): check the version and "
-            f"the network, or set {REPOSITORY_VARIABLE} to a repository that can be reached. It said:\n{tail}"
+            f"the network, or set {REPOSITORY_VARIABLE} to a repository that can be reached. Its output:\n{tail}"
         )
 
 
@@ -88,7 +88,7 @@ def _way_out(*, pinned: bool) -> str:
 
 
 def _run(command: list[str], title: str, on_progress: Callable[[str], None]) -> tuple[int, str]:
-    """Run the resolver, with progress from what it prints; its exit code and the end of its output."""
+    """Run the resolver and report its progress; returns its exit code and the end of its output."""
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     module_count = jar_count = 0
     with subprocess.Popen(  # noqa: S603  arguments are ours
@@ -116,7 +116,7 @@ def _run(command: list[str], title: str, on_progress: Callable[[str], None]) -> 
 
 
 def _jar_named_in(line: str) -> str | None:
-    """Return the jar that a line of the resolver's output starts to download, if it does."""
+    """Return the jar whose download a line of the resolver's output reports, if it reports one."""
     if "downloading" not in line.lower():
         return None
     address = next((word for word in line.split() if "://" in word), "")

@@ -1,7 +1,7 @@
 """Finds the Java that runs the embedded broker.
 
-Kafka 4 brokers need Java 17 (KIP-1013). A missing or older Java otherwise shows as an
-``UnsupportedClassVersionError`` deep in a log, so it is looked for first and named.
+Kafka 4 brokers need Java 17 (KIP-1013). An older Java would only show as an ``UnsupportedClassVersionError`` in a log,
+so the Java is checked first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class JavaRuntime:
     executable: Path
     major: int
     build: str
-    """Stands for the version, vendor and platform that it names: a hash of them."""
+    """A hash of its version, vendor and platform."""
 
 
 def find_java() -> JavaRuntime:
@@ -51,13 +51,13 @@ def find_java() -> JavaRuntime:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise EmbeddedKafkaError(f"{executable} ({where}) does not run: {error}. {_HOW_TO_GET_IT}") from error
-    said = (answer.stderr + answer.stdout).strip()
-    major = java_major(said)
+    output = (answer.stderr + answer.stdout).strip()
+    major = java_major(output)
     if major is None:
-        raise EmbeddedKafkaError(f"{executable} -version ({where}) names no version: {said!r}. {_HOW_TO_GET_IT}")
+        raise EmbeddedKafkaError(f"{executable} -version ({where}) names no version: {output!r}. {_HOW_TO_GET_IT}")
     if major < JAVA_MAJOR_MIN:
         raise EmbeddedKafkaError(f"Java {major} was found at {executable} ({where}). {_HOW_TO_GET_IT}")
-    return JavaRuntime(executable, major, hashlib.sha256(said.encode()).hexdigest()[:12])
+    return JavaRuntime(executable, major, hashlib.sha256(output.encode()).hexdigest()[:12])
 
 
 def java_major(version_output: str) -> int | None:

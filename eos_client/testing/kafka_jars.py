@@ -1,7 +1,7 @@
 """Downloads the jars of each Kafka version once into the user's cache and verifies them.
 
-A set is resolved into a folder beside its place and renamed there with a manifest of checksums, under a lock
-between processes, so that nobody ever sees half of one. A folder that does not match its manifest is replaced.
+A set is resolved into a temporary folder and renamed with a manifest of checksums, under a lock between processes, so
+that no process sees an incomplete set. A folder that does not match its manifest is replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 _MANIFEST = "SHA256SUMS"
 _LOCK_TIMEOUT_S = 900.0
 _LOCK_POLL_S = 0.2
-_SLF4J_SIMPLE = ("org.slf4j", "slf4j-simple", "1.7.36")  # the server's jars bring a logging interface, no log
+_SLF4J_SIMPLE = (
+    "org.slf4j",
+    "slf4j-simple",
+    "1.7.36",
+)  # the server's jars have a logging interface without an implementation
 _VERSION = re.compile(r"\d+\.\d+\.\d+(-\w+)?")
 
 
@@ -38,15 +42,15 @@ def cache_root() -> Path:
 
 
 def kafka_jars(version: str, java: JavaRuntime, on_progress: Callable[[str], None]) -> Path:
-    """Return the folder with the jars of this Kafka version, downloaded now if they are not there whole.
+    """Return the folder with the jars of this Kafka version; downloads them if it is missing or incomplete.
 
-    Raises `EmbeddedKafkaError` when they cannot be had; ``on_progress`` gets one line a step.
+    Raises `EmbeddedKafkaError` if that fails; ``on_progress`` is called with one line a step.
     """
     return cached_jars(kafka_jar_set(version), java, on_progress)
 
 
 def kafka_jar_set(version: str) -> JarSet:
-    """Return what a broker of this version needs; `EmbeddedKafkaError` for what is no version."""
+    """Return the jars of a broker of this version; raises `EmbeddedKafkaError` if it is no version."""
     if _VERSION.fullmatch(version) is None:
         raise EmbeddedKafkaError(f"{version!r} is no Kafka version: give one like 4.3.1")
     return JarSet(
@@ -59,9 +63,9 @@ def kafka_jar_set(version: str) -> JarSet:
 
 
 def cached_jars(jars: JarSet, java: JavaRuntime, on_progress: Callable[[str], None]) -> Path:
-    """Return the folder with these jars, downloaded now if they are not there whole.
+    """Return the folder with these jars; downloads them if it is missing or incomplete.
 
-    Raises `EmbeddedKafkaError` when they cannot be had; ``on_progress`` gets one line a step.
+    Raises `EmbeddedKafkaError` if that fails; ``on_progress`` is called with one line a step.
     """
     folder = cache_root() / jars.folder
     if is_whole(folder):
@@ -79,7 +83,7 @@ def cached_jars(jars: JarSet, java: JavaRuntime, on_progress: Callable[[str], No
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether every jar in the folder's manifest is there, unchanged."""
+    """Whether every jar of the folder's manifest exists, unchanged."""
     try:
         listed = (folder / _MANIFEST).read_text().splitlines()
         return bool(listed) and all(
@@ -90,7 +94,7 @@ def is_whole(folder: Path) -> bool:
 
 
 def _download(wanted: JarSet, folder: Path, java: JavaRuntime, on_progress: Callable[[str], None]) -> None:
-    """Download with the lock held: whatever an earlier, interrupted download left is ours to remove."""
+    """Download with the lock held; removes the files of an earlier, interrupted download."""
     prefix = f".{folder.name}."
     for leftover in folder.parent.glob(f"{prefix}*"):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -109,7 +113,7 @@ def _download(wanted: JarSet, folder: Path, java: JavaRuntime, on_progress: Call
 
 
 def _checked(wanted: JarSet, folder: Path) -> list[Path]:
-    """Return the resolved jars; an error if the landmark is not among them or one cannot be opened."""
+    """Return the resolved jars; raises an error if the landmark is missing or one cannot be opened."""
     jars = sorted(folder.glob("*.jar"))
     names = {jar.name for jar in jars}
     if not any(re.fullmatch(wanted.landmark, name) for name in names):
@@ -131,7 +135,7 @@ def sha256(path: Path) -> str:
 
 @contextmanager
 def _locked(path: Path, on_progress: Callable[[str], None]) -> Iterator[None]:
-    """Hold a lock between processes, which the system frees if its holder dies."""
+    """Hold a lock between processes, which the system releases if its holder dies."""
     try:
         from filelock import FileLock, Timeout  # noqa: PLC0415  an optional dependency
     except ImportError as error:

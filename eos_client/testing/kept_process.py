@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _KEEPER = Path(__file__).with_name("process_keeper.py")
 _KEEPER_START_TIMEOUT_S = 30.0
 _KEEPER_END_TIMEOUT_S = 10.0
-_NEWS_SLICE_S = 0.2
+_MESSAGE_WAIT_S = 0.2
 
 
 def require_posix() -> None:
-    """Raise `EmbeddedKafkaError` on Windows: a keeper needs the sessions, the signals and the ``poll()`` of POSIX."""
+    """Raise `EmbeddedKafkaError` on Windows: a keeper needs the sessions, signals and ``poll()`` of POSIX."""
     if os.name != "posix":
         raise EmbeddedKafkaError(
             "an embedded broker needs the processes of POSIX, and is tested on Linux only: here, run it in a container "
@@ -48,25 +48,27 @@ class KeptProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            cwd=log_path.parent,  # where a crashing Java leaves its report
-            start_new_session=True,  # Ctrl-C in a terminal is for the application, not for its broker
+            cwd=log_path.parent,  # where a crashing Java writes its report
+            start_new_session=True,  # Ctrl-C in a terminal must not end the broker
         )
-        if self._has_news(_KEEPER_START_TIMEOUT_S):
-            self._take_news()
+        if self._has_message(_KEEPER_START_TIMEOUT_S):
+            self._read_message()
         if not self.pid:
             self._keeper.kill()
-            said = self._keeper.communicate()[1].decode(errors="replace")
-            raise EmbeddedKafkaError(f"{command[0]} could not be started: {said.strip() or 'its keeper is silent'}")
+            output = self._keeper.communicate()[1].decode(errors="replace")
+            raise EmbeddedKafkaError(
+                f"{command[0]} could not be started: {output.strip() or 'its keeper did not answer'}"
+            )
 
     def exit_code(self, wait_s: float = 0.0) -> int | None:
         """Return the exit code (negative: the signal that ended it); None if it still runs after ``wait_s``."""
         deadline = time.monotonic() + wait_s
         while self._exit_code is None:
             left_s = max(0.0, deadline - time.monotonic())
-            if self._has_news(min(left_s, _NEWS_SLICE_S)):
-                with self._reading:  # threads may ask at the same time, and one of them hears it
-                    if self._exit_code is None and self._has_news(0.0):
-                        self._take_news()
+            if self._has_message(min(left_s, _MESSAGE_WAIT_S)):
+                with self._reading:  # threads may wait at the same time, and one of them reads the message
+                    if self._exit_code is None and self._has_message(0.0):
+                        self._read_message()
             elif not left_s:
                 break
         return self._exit_code
@@ -91,24 +93,24 @@ class KeptProcess:
                 self._exit_code = -signal.SIGKILL
             self._keeper.communicate()
 
-    def _has_news(self, wait_s: float) -> bool:
+    def _has_message(self, wait_s: float) -> bool:
         poller = select.poll()  # not select(): the application may have more than 1024 files open
-        poller.register(self._news(), select.POLLIN)
+        poller.register(self._pipe(), select.POLLIN)
         return bool(poller.poll(round(wait_s * 1000)))
 
-    def _take_news(self) -> None:
-        """Read what the keeper wrote; its lines are short, so a pipe keeps them whole."""
-        said = os.read(self._news().fileno(), 4096)
-        for line in said.decode().splitlines():
+    def _read_message(self) -> None:
+        """Read the keeper's lines, which are short enough that a pipe never splits them."""
+        received = os.read(self._pipe().fileno(), 4096)
+        for line in received.decode().splitlines():
             event, number = line.split()
             if event == "started":
                 self.pid = int(number)
             else:
                 self._exit_code = int(number)
-        if not said:
-            self._exit_code = -signal.SIGKILL  # with the keeper goes what it kept
+        if not received:
+            self._exit_code = -signal.SIGKILL  # the process ends with its keeper
 
-    def _news(self) -> IO[bytes]:
+    def _pipe(self) -> IO[bytes]:
         if self._keeper.stdout is None:
             raise EmbeddedKafkaError("the broker's keeper was started without a pipe")
         return self._keeper.stdout

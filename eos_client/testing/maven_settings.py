@@ -1,4 +1,4 @@
-"""Which Maven repository to download from: the one in the environment, the user's mirror, or the central one."""
+"""The Maven repository for downloads: from the environment, the user's mirror, or the central one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MavenRepository:
     password: str | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        """Name it for an error, without its credentials."""
+        """Return its URL without credentials, for messages."""
         return without_credentials(self.url) or "the central Maven repository"
 
 
@@ -38,8 +38,8 @@ def without_credentials(text: str) -> str:
 def chosen_repository(home: Path | None = None) -> MavenRepository:
     """Return the repository that ``EOS_CLIENT_MAVEN_REPOSITORY`` names, else a mirror in ``~/.m2/settings.xml``.
 
-    A mirror counts where Maven would use it for the central repository, with the credentials of the server that has
-    the mirror's id. Raises `EmbeddedKafkaError` when the file is no XML.
+    A mirror is used if Maven would use it for the central repository, with the credentials of the server with the
+    mirror's id. Raises `EmbeddedKafkaError` if the file is no XML.
     """
     if url := os.environ.get(REPOSITORY_VARIABLE):
         return MavenRepository(url)
@@ -49,7 +49,7 @@ def chosen_repository(home: Path | None = None) -> MavenRepository:
     except FileNotFoundError:
         return MavenRepository()
     except (OSError, ET.ParseError) as error:
-        raise EmbeddedKafkaError(f"{file} cannot be read: {error}; mend it, or set {REPOSITORY_VARIABLE}") from error
+        raise EmbeddedKafkaError(f"{file} cannot be read: {error}; repair it, or set {REPOSITORY_VARIABLE}") from error
     for mirror in settings.iterfind("{*}mirrors/{*}mirror"):
         if _serves_central(_text(mirror, "mirrorOf")):
             return _with_credentials(mirror, settings)

@@ -1,4 +1,4 @@
-"""Downloads jars whose addresses and checksums are known beforehand; needs neither Maven nor Java.
+"""Downloads jars with known addresses and checksums; needs neither Maven nor Java.
 
 Each file of ``jar_lists/`` names the jars of one `JarSet` as ``sha256sum`` would: the checksum, then the path in a
 Maven repository. ``scripts/pin_jars.py`` writes them.
@@ -48,7 +48,7 @@ class PinnedJar:
 
 
 def pinned_jars(folder: str) -> tuple[PinnedJar, ...]:
-    """Return the jars of the set that is cached in ``folder``; none where the set is not pinned."""
+    """Return the jars of the set that is cached in ``folder``; none if the set is not pinned."""
     try:
         lines = (LISTS / f"{folder}.sha256").read_text().splitlines()
     except FileNotFoundError:
@@ -57,14 +57,14 @@ def pinned_jars(folder: str) -> tuple[PinnedJar, ...]:
 
 
 def can_download() -> bool:
-    """Whether the library that downloads them is installed."""
+    """Whether the library for the downloads is installed."""
     return importlib.util.find_spec("maven_artifact") is not None
 
 
 def download_pinned(jars: tuple[PinnedJar, ...], title: str, into: Path, on_progress: Callable[[str], None]) -> None:
-    """Put the jars into ``into``; ``on_progress`` gets a line for each.
+    """Put the jars into ``into``; ``on_progress`` is called with a line for each.
 
-    Raises `EmbeddedKafkaError` for a repository that does not answer, and for a jar with another checksum.
+    Raises `EmbeddedKafkaError` if the repository does not answer or a jar has another checksum.
     """
     repository = chosen_repository()
     with ThreadPoolExecutor(_CONNECTIONS) as connections:

@@ -1,12 +1,12 @@
-"""Runs one command and outlives its starter just long enough to clean up after it.
+"""Runs one command, and cleans up after the process that started it has ended.
 
 Started as a script by `kept_process.KeptProcess`. Linux's parent-death signal would fire when the *thread* that
-started the broker ends, and no signal reaches anyone when the starter is SIGKILLed; a small process that reads a
-pipe whose other end the starter holds notices both deaths, and only those.
+started the broker ends, and a starter that is SIGKILLed cannot send a signal. A small process that reads a pipe
+from the starter detects the end of the starter, and only that.
 
 Arguments: the starter's process id, the log file, the number of paths to remove when the starter is gone, those
 paths, the command. It writes ``started PID`` and later ``exited CODE`` to standard output; one byte on standard
-input dismisses it, the end of the input (or another parent) means that the starter has died.
+input dismisses it; the end of the input (or another parent) means that the starter has died.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> None:
-    """Run the command until it is dismissed or orphaned; it never leaves the command behind."""
+    """Run the command until the keeper is dismissed or orphaned; then end the command."""
     starter_pid, log_path, path_count = int(arguments[0]), arguments[1], int(arguments[2])
     paths, command = arguments[3 : 3 + path_count], arguments[3 + path_count :]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> None:
             stderr=subprocess.STDOUT,
             preexec_fn=_die_with_keeper,  # noqa: PLW1509  this process has one thread
         )
-    _tell(f"started {kept.pid}")
+    _write_line(f"started {kept.pid}")
     orphaned = True
     try:
         orphaned = _keep(kept, starter_pid)
@@ -49,28 +49,28 @@ def main(arguments: list[str]) -> None:
 
 
 def _keep(kept: subprocess.Popen[bytes], starter_pid: int) -> bool:
-    """Wait for the starter; True if it has died, False if it dismissed us."""
-    told = False
+    """Wait for the starter; returns True if it has died, False if it has dismissed the keeper."""
+    is_exit_written = False
     while os.getppid() == starter_pid:
-        if not told and kept.poll() is not None:
-            _tell(f"exited {kept.returncode}")
-            told = True
+        if not is_exit_written and kept.poll() is not None:
+            _write_line(f"exited {kept.returncode}")
+            is_exit_written = True
         if select.select([0], [], [], _POLL_S)[0]:
             return os.read(0, 1) == b""
     return True
 
 
 def _die_with_keeper() -> None:
-    """Let the command end if this process is killed, too; elsewhere than on Linux that one guard is missing."""
+    """End the command if this process is killed; only Linux supports that."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _tell(line: str) -> None:
+def _write_line(line: str) -> None:
     try:
         os.write(1, f"{line}\n".encode())
     except BrokenPipeError:
-        return  # the starter is gone, which the next poll finds out
+        return  # the starter has died, which the next poll detects
 
 
 def _remove(paths: list[str]) -> None:

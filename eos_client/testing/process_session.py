@@ -1,7 +1,7 @@
-"""The processes of one application, found by their session however they were started.
+"""The processes of one application, found by their session.
 
-Spark's Python daemon leaves its process group, and orphans leave their parents, but nobody leaves the session. Where
-there is no /proc the process group has to do, which lacks that daemon and its workers.
+Spark's Python daemon leaves its process group, and orphans lose their parents, but all stay in the session. Without
+/proc the process group is used instead, which lacks that daemon and its workers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PS_TIMEOUT_S = 10.0
 class Running:
     """One living process: ``stopped`` by SIGSTOP or not, its parent, its session and its command line.
 
-    ``cpu_s``: seconds of CPU that it and its ended children have used; 0.0 where there is no /proc.
+    ``cpu_s``: seconds of CPU that it and its ended children have used; 0.0 without /proc.
     """
 
     pid: int
@@ -40,7 +40,7 @@ def living() -> list[Running]:
 
 
 def session_of(pid: int) -> int:
-    """Return the session that a process is in (without /proc: its process group)."""
+    """Return the session of a process (without /proc: its process group)."""
     return os.getsid(pid) if _PROC.is_dir() else os.getpgid(pid)
 
 
@@ -50,12 +50,12 @@ def members_of(session: int) -> list[Running]:
 
 
 def spark_executors(session: int) -> list[int]:
-    """Return the Java processes of Spark executors that are processes of their own."""
+    """Return the process ids of Spark executors that are Java processes of their own."""
     return [each.pid for each in members_of(session) if "CoarseGrainedExecutorBackend" in each.command]
 
 
 def send_signal(number: int, pids: Iterable[int]) -> None:
-    """Send a signal to each; those that are gone meanwhile do not matter."""
+    """Send a signal to each; ignores processes that have ended."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -65,7 +65,7 @@ def _from_proc() -> Iterator[Running]:
     for entry in _PROC.iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                # The name in front may hold anything, but no bracket comes after its last one.
+                # The name before the fields may contain brackets; the fields do not.
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 state, parent, _group, session = fields[:4]
                 if state not in _GONE:

@@ -1,9 +1,9 @@
 """pytest fixtures with a real Kafka broker: ``kafka_broker`` for the session, ``make_kafka_broker`` for more.
 
 ``--eos-kafka=container`` runs them in containers of a Docker engine, ``--eos-kafka=process`` as child processes;
-``auto``, the default, takes a container where a Docker engine answers, and the terminal says which it was.
-Every pytest session in an environment with this package loads this plugin, so it imports nothing before a test asks
-for a broker.
+``auto``, the default, uses a container if a Docker engine answers, and the terminal reports which it was.
+Every pytest session in an environment with this package loads this plugin, so it imports nothing before a test
+uses a broker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHOICE = pytest.StashKey["BrokerChoice"]()
 
 
 class MakeKafkaBroker(Protocol):
-    """What the fixture ``make_kafka_broker`` is: a function that starts one more broker for the test."""
+    """The type of the fixture ``make_kafka_broker``: a function that starts one more broker for the test."""
 
     def __call__(
         self, *, version: str | None = None, properties: Mapping[str, str] | None = None, **options: Any
@@ -56,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Say at the end, too, on which brokers the tests ran."""
+    """Report at the end on which brokers the tests ran."""
     if _CHOICE in config.stash:
         for line in config.stash[_CHOICE].started:
             terminalreporter.write_line(f"kafka: {line}")
@@ -64,7 +64,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(scope="session")
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[KafkaBroker]:
-    """Run one real broker for all tests of the session; choose topic and group names of your own on it."""
+    """Run one real broker for all tests of the session; each test needs its own topic and group names."""
     broker = _choice(pytestconfig).new_broker()
     yield broker
     broker.stop()

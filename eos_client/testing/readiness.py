@@ -1,10 +1,10 @@
-"""Asks a broker, in Kafka's own protocol, whether it serves clients and groups yet.
+"""Checks, in Kafka's protocol, whether a broker serves clients and groups.
 
 An open port is not enough: a KRaft broker accepts connections before the controller has unfenced it, and
-until then topics cannot be created on it. Only a metadata answer that lists the broker itself says so.
+until then topics cannot be created on it. Only a metadata answer that lists the broker itself shows that it is ready.
 
-Nor is that enough for a group: a new cluster makes its offsets topic for the first group that asks, names the
-coordinator before that one has loaded its log, and meanwhile answers NOT_COORDINATOR, with which a consumer's
+That is not enough for groups: a new cluster creates its offsets topic at the first request of a group, returns a
+coordinator before that one has loaded its log, and until then answers NOT_COORDINATOR, with which a consumer's
 ``committed()`` raises.
 """
 
@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# The oldest versions that all brokers from 4.0 on answer and that say enough: without flexible fields, so that they
-# stay readable by hand.
+# The oldest sufficient versions that all brokers from 4.0 on support, without flexible fields, so that they are easy
+# to parse.
 _METADATA, _OFFSET_FETCH, _FIND_COORDINATOR = (3, 2), (9, 2), (10, 0)
 _CORRELATION_ID = 7
 _RESPONSE_BYTES_MAX = 1 << 20
 _NO_COORDINATOR_YET = frozenset({14, 15, 16})  # COORDINATOR_LOAD_IN_PROGRESS, _NOT_AVAILABLE, NOT_COORDINATOR
 _NOTHING_READABLE = (OSError, EOFError, struct.error)
-# A group's partition of the offsets topic is the hash of its name by their number, and the hash of a single character
-# is its code: so many characters in a row have every partition of an offsets topic of Kafka's default size, or less.
+# A group's partition of the offsets topic is the hash of its name modulo the number of partitions, and the hash of a
+# single character is its code: 50 consecutive characters cover every partition of an offsets topic of default size.
 _GROUPS = tuple(map(chr, range(ord("!"), ord("!") + 50)))
 
 
 def serves_clients(host: str, port: int, cluster_id: str, *, node_id: int = 1, timeout_s: float = 1.0) -> bool:
-    """Tell whether that broker of that cluster, live (unfenced) and with a controller, answers at ``host:port``.
+    """Return whether that broker of that cluster answers at ``host:port``, unfenced and with a controller.
 
-    The cluster id is asked for because the port may have been taken by somebody else's broker.
+    The cluster id is compared because another broker may have taken the port.
     """
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
@@ -44,9 +44,9 @@ def serves_clients(host: str, port: int, cluster_id: str, *, node_id: int = 1, t
 
 
 def serve_groups(brokers: Mapping[int, tuple[str, int]], *, timeout_s: float = 1.0) -> bool:
-    """Tell whether every group finds its coordinator among these, and can ask it for its committed offsets.
+    """Return whether every group has a coordinator among ``brokers`` that answers OffsetFetch.
 
-    ``brokers`` are all of the cluster, by node id, with where each listens. Makes the cluster create its offsets topic.
+    ``brokers``: the addresses of all brokers of the cluster, by node id. The cluster creates its offsets topic.
     """
     try:
         with ExitStack() as open_connections:
@@ -70,7 +70,7 @@ def _serves_group(connections: Mapping[int, socket.socket], group: str) -> bool:
 
 
 def _answer(connection: socket.socket, api: tuple[int, int], body: bytes) -> bytes:
-    """Send one request and return what its answer holds behind the correlation id."""
+    """Send one request and return the body of its answer, after the correlation id."""
     request = struct.pack(">hhi", *api, _CORRELATION_ID) + _string("eos-client-readiness") + body
     connection.sendall(struct.pack(">i", len(request)) + request)
     size = struct.unpack(">i", _receive(connection, 4))[0]
@@ -88,7 +88,7 @@ def _string(text: str) -> bytes:
 
 
 def _is_live_member(answer: bytes, cluster_id: str, node_id: int) -> bool:
-    """Read: brokers (node id, host, port, rack), cluster id, controller id."""
+    """Parse: brokers (node id, host, port, rack), cluster id, controller id."""
     broker_count = struct.unpack_from(">i", answer)[0]
     offset, live = 4, set[int]()
     for _ in range(broker_count):
@@ -102,7 +102,7 @@ def _is_live_member(answer: bytes, cluster_id: str, node_id: int) -> bool:
 
 
 def _after_string(answer: bytes, offset: int) -> int:
-    """Return the offset behind a string with a two-byte length, of which -1 means null."""
+    """Return the offset after a string with a two-byte length, of which -1 means null."""
     length = struct.unpack_from(">h", answer, offset)[0]
     return offset + 2 + max(0, int(length))
 

@@ -1,7 +1,7 @@
 """pytest fixtures with a simulated cluster: ``simulated_cluster``, and ``make_simulated_cluster`` for other settings.
 
-A failing test prints the seed of every cluster in use and the last requests; ``--eos-simulation-seed`` runs it again
-with that seed. A scripted fault that no request has met fails the test: it would prove nothing.
+A failing test prints the seed of every cluster in use and the last requests; ``--eos-simulation-seed`` repeats it with
+that seed. A scripted fault that has not happened fails the test, which does not test that fault.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BEFORE = pytest.StashKey[frozenset[int]]()
 
 
 class MakeSimulatedCluster(Protocol):
-    """What the fixture ``make_simulated_cluster`` is."""
+    """The type of the fixture ``make_simulated_cluster``."""
 
     def __call__(self, **options: Any) -> SimulatedCluster:
         """Return one more cluster; ``options`` are further arguments of `SimulatedCluster`."""
@@ -36,20 +36,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Note which clusters there were before."""
+    """Store which clusters existed before the test."""
     item.stash[_BEFORE] = frozenset(_clusters())
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to a failure what it takes to run it again."""
+    """Add the seed and the last requests to a failure."""
     report = yield
     if report.failed:
         before = item.stash.get(_BEFORE, frozenset())
         for _, cluster in sorted(each for each in _clusters().items() if each[0] not in before):
             last = cluster.history[-_REQUESTS_SHOWN:]
             lines = [f"{each.at_s:10.3f} s  {each.client}  {each.request}: {each.result}" for each in last]
-            title = f"simulated cluster: again with --eos-simulation-seed={cluster.seed}"
+            title = f"simulated cluster: repeat with --eos-simulation-seed={cluster.seed}"
             report.sections.append((title, "\n".join([repr(cluster), *lines])))
     return report
 
@@ -57,7 +57,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def _clusters() -> dict[int, SimulatedCluster]:
     # Not imported for this: most test runs have no simulated cluster.
     module = sys.modules.get("eos_client.testing.simulator.cluster")
-    return {} if module is None else dict(module.clusters_alive.items())  # dict(it) stumbles over one that dies now
+    return (
+        {} if module is None else dict(module.clusters_alive.items())
+    )  # a copy: a cluster may be freed during an iteration
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def make_simulated_cluster(pytestconfig: pytest.Config) -> Iterator[MakeSimulate
     yield make
     idle = [f"{fault} ({cluster!r})" for cluster in made for fault in cluster.faults.waiting]
     if idle:
-        pytest.fail("no request met these scripted faults, so the test proves nothing of them: " + "; ".join(idle))
+        pytest.fail("no request met these scripted faults, so the test does not cover them: " + "; ".join(idle))
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The jars of Spark's own Kafka connector, in the user's cache like those of the broker.
 
-``spark.jars.packages`` would resolve them again at each start of Spark, and from an empty home each time anew. The
-connector's token provider was published for Spark 4.0.0 only; the connector of every later 4.x works with it.
+``spark.jars.packages`` would resolve them again at each start of Spark. The connector's token provider was published
+for Spark 4.0.0 only; the connector of every later 4.x works with it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _JARS = JarSet(
     ),
     landmark=rf"spark-sql-kafka-0-10_2\.13-{CONNECTOR_VERSION}\.jar",
     size_mb=10,
-    transitive=False,  # all else is in Spark itself
+    transitive=False,  # Spark has the other dependencies
 )
 
 
 def connector_jars(on_progress: Callable[[str], None] | None = None) -> list[Path]:
-    """Return the connector's jars, for ``spark.jars`` or ``--jars``; downloaded now if they are not there whole.
+    """Return the connector's jars, for ``spark.jars`` or ``--jars``; downloads them if they are not cached.
 
-    Raises `EmbeddedKafkaError` when they cannot be had; ``on_progress`` gets one line a step.
+    Raises `EmbeddedKafkaError` if that fails; ``on_progress`` is called with one line a step.
     """
     folder = cached_jars(_JARS, find_java(), on_progress or (lambda _line: None))
     return sorted(folder.glob("*.jar"))

@@ -31,7 +31,7 @@ WINDOW = 10_000_000
 
 
 class _States(Protocol):
-    def appended(self, batch: RecordBatch, base_offset: int, now_s: float) -> None: ...
+    def record_append(self, batch: RecordBatch, base_offset: int, now_s: float) -> None: ...
 
 
 class _KnownBatch(NamedTuple):
@@ -54,7 +54,7 @@ class AsObjects:
         self._kept = batches_kept
         self._entries: dict[int, _Entry] = {}
 
-    def appended(self, batch: RecordBatch, base_offset: int, now_s: float) -> None:
+    def record_append(self, batch: RecordBatch, base_offset: int, now_s: float) -> None:
         """Remember ``batch``."""
         entry = self._entries.setdefault(batch.producer_id, _Entry(batch.producer_epoch, now_s, ()))
         count = len(batch.records)
@@ -77,7 +77,7 @@ def fill(states: _States, producers: int) -> None:
     for turn in range(BATCHES):
         for number in range(producers):
             batch = RecordBatch(records, FIRST_PRODUCER_ID + number, 3, turn * RECORDS_A_BATCH)
-            states.appended(batch, (turn * producers + number) * RECORDS_A_BATCH, 1000.0 + turn)
+            states.record_append(batch, (turn * producers + number) * RECORDS_A_BATCH, 1000.0 + turn)
 
 
 def measure(shape: str, producers: int) -> tuple[float, float]:

@@ -87,7 +87,7 @@ def test_a_port_in_use_is_said_in_the_engines_words(engine):
 def test_an_image_that_cannot_be_had_is_an_error_with_the_ways_out(engine, monkeypatch):
     monkeypatch.setenv(IMAGE_VARIABLE, "127.0.0.1:9/no/such-kafka")
     ways_out = (
-        r"image 127\.0\.0\.1:9/no/such-kafka:4\.3\.1 is not there.*make kafka-image.*EOS_CLIENT_KAFKA_IMAGE.*process"
+        r"image 127\.0\.0\.1:9/no/such-kafka:4\.3\.1 is missing.*make kafka-image.*EOS_CLIENT_KAFKA_IMAGE.*process"
     )
     with pytest.raises(EmbeddedKafkaError, match=ways_out):
         ContainerKafka().start()

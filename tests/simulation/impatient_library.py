@@ -19,12 +19,12 @@ from eos_client.testing.simulator.clients.inbox import Rebalance, RebalanceKind
 class ImpatientSession(ConsumerSession):
     """Its loss waits behind the records that were fetched before, and its new epoch does not wait for either."""
 
-    def _tell(self, kind: RebalanceKind, partitions: Iterable[PartitionKey]) -> None:
+    def _queue_rebalance(self, kind: RebalanceKind, partitions: Iterable[PartitionKey]) -> None:
         if kind is not RebalanceKind.LOSE:
-            super()._tell(kind, partitions)
+            super()._queue_rebalance(kind, partitions)
             return
-        self._told = Rebalance(kind, tuple(sorted(partitions)))
-        self._inbox.put(self._told)
+        self._queued_rebalance = Rebalance(kind, tuple(sorted(partitions)))
+        self._inbox.put(self._queued_rebalance)
         self._begin()
 
 

@@ -70,7 +70,7 @@ class Oracle:
         ``then`` is told the client's name before the group hears of it.
         """
         session, rebalance_now = consumer._background.session, consumer._rebalance
-        served = session.served
+        served = session.on_served
 
         def in_callback(rebalance: Rebalance) -> None:
             self._in_callbacks += 1
@@ -88,7 +88,7 @@ class Oracle:
                 self._assigned_again(session.membership, rebalance.partitions)
             served(rebalance)
 
-        session.served, consumer._rebalance = noting, in_callback
+        session.on_served, consumer._rebalance = noting, in_callback
 
     def _assigned_again(self, membership: Membership, partitions: Iterable[PartitionKey]) -> None:
         """A restarted coordinator of a classic group may undo a revocation in the generation of it."""

@@ -36,7 +36,8 @@ def log_with(window, kind=ProducerStateKind.LATEST_SEQUENCE):
 
 def log_where_last_was(sequence, window):
     log = log_with(window)
-    log._producers.appended(RecordBatch(tuple(records(0)), ANNA.producer_id, ANNA.producer_epoch, sequence), 0, 0.0)
+    last = RecordBatch(tuple(records(0)), ANNA.producer_id, ANNA.producer_epoch, sequence)
+    log._producers.record_append(last, 0, 0.0)
     return log
 
 

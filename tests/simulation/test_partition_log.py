@@ -64,7 +64,7 @@ def test_each_record_has_its_own_sequence(log):
 
 
 def test_sequences_of_records_wrap_to_0(log):
-    log._producers.appended(batch("x", ANNA, SEQUENCES - 3), 0, 0.0)
+    log._producers.record_append(batch("x", ANNA, SEQUENCES - 3), 0, 0.0)
     write(log, "abc", ANNA, SEQUENCES - 2)
     assert [stored.sequence for stored in log.records] == [SEQUENCES - 2, SEQUENCES - 1, 0]
 

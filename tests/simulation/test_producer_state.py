@@ -46,7 +46,7 @@ def write(states, sequence, count=1, *, at=0, now_s=0.0, **who):
     """As a log does: checked, then remembered."""
     one = batch(sequence, count, **who)
     assert states.check(one) is None
-    states.appended(one, at, now_s)
+    states.record_append(one, at, now_s)
 
 
 def refusal(states, sequence, count=1, **who):
@@ -57,7 +57,7 @@ def refusal(states, sequence, count=1, **who):
 
 def last_was(states, sequence, **who):
     """Bring the state to ``sequence`` without writing two thousand million records."""
-    states.appended(batch(sequence, **who), 1000, 0.0)
+    states.record_append(batch(sequence, **who), 1000, 0.0)
 
 
 # -- both windows ----------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_a_new_epoch_forgets_the_old_ones_sequences(states):
 
 def test_an_epoch_seen_in_a_marker_fences_older_ones_and_begins_at_0(states):
     write(states, 0, 3, epoch=3)
-    states.seen(ProducerIdentity(7, 4), 1.0)
+    states.record_write(ProducerIdentity(7, 4), 1.0)
     assert refusal(states, 3, epoch=3) == "INVALID_PRODUCER_EPOCH"
     assert refusal(states, 3, epoch=4) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
     assert refusal(states, LAST_SEQUENCE, epoch=4) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
@@ -139,7 +139,7 @@ def test_an_epoch_seen_in_a_marker_fences_older_ones_and_begins_at_0(states):
 
 def test_a_marker_of_the_present_epoch_leaves_the_sequences(states):
     write(states, 0, 3)
-    states.seen(ProducerIdentity(7, 0), 1.0)
+    states.record_write(ProducerIdentity(7, 0), 1.0)
     write(states, 3)
 
 
@@ -155,7 +155,7 @@ def test_producers_do_not_share_sequences(states):
 def test_expired_producers_are_forgotten_and_others_are_not(states):
     for producer_id, now_s in ((1, 10.0), (2, 20.0), (3, 30.0), (4, 5.0)):
         write(states, 0, producer_id, at=100 * producer_id, now_s=now_s, producer_id=producer_id, epoch=2)
-    states.expire(20.0, spared={4: 400})
+    states.expire(20.0, kept={4: 400})
     assert len(states) == 2
     assert states.check(batch(0, 1, producer_id=1)) is None
     assert states.check(batch(0, 3, producer_id=3, epoch=2)) == 300
@@ -164,8 +164,8 @@ def test_expired_producers_are_forgotten_and_others_are_not(states):
 
 def test_a_producer_that_writes_or_gets_a_marker_does_not_expire(states):
     write(states, 0, now_s=10.0)
-    states.seen(ProducerIdentity(7, 0), 30.0)
-    states.expire(20.0, spared={})
+    states.record_write(ProducerIdentity(7, 0), 30.0)
+    states.expire(20.0, kept={})
     assert len(states) == 1
 
 
@@ -314,7 +314,7 @@ def _bytes_each(states_of, count=5_000):
     tracemalloc.start()
     states = states_of()
     for producer_id in range(count):
-        states.appended(batch(0, producer_id=2**40 + producer_id), 0, 0.0)
+        states.record_append(batch(0, producer_id=2**40 + producer_id), 0, 0.0)
     bytes_now, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return bytes_now / count

@@ -210,7 +210,7 @@ def test_a_member_that_waits_to_join_again_and_is_told_to_leave_meanwhile_does_n
     cluster.refuse("Heartbeat", "REBALANCE_IN_PROGRESS")
     cluster.refuse("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS")
     session = member.consumer._background.session
-    pump(member, seconds=10.0, until=lambda: session._again_s > cluster.clock())
+    pump(member, seconds=10.0, until=lambda: session._next_request_s > cluster.clock())
     member.consumer.unsubscribe()
     cluster.clock.sleep(5.0)
     assert member.owned == [0, 1, 2, 3]

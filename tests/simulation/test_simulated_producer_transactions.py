@@ -226,7 +226,7 @@ def test_offsets_of_an_older_generation_are_refused_and_the_transaction_must_be_
 
 def test_a_step_that_librdkafka_does_not_know_is_a_bug_of_the_simulation():
     state = TransactionState(ID, lambda *_: None)
-    with pytest.raises(RuntimeError, match="no way from Init to CommittingTransaction"):
+    with pytest.raises(RuntimeError, match="there is no transition from Init to CommittingTransaction"):
         state.move(Phase.COMMITTING)
 
 

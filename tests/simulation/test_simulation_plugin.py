@@ -26,7 +26,7 @@ def test_a_failure_prints_the_seed_and_the_last_requests(pytester: pytest.Pytest
     result = pytester.runpytest_subprocess("--eos-simulation-seed=17", "-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
-        ["*again with --eos-simulation-seed=17*", "*SimulatedCluster(seed=17*", "*Produce: ok*"]
+        ["*repeat with --eos-simulation-seed=17*", "*SimulatedCluster(seed=17*", "*Produce: ok*"]
     )
 
 

@@ -1,4 +1,4 @@
-"""The simulator, a unit of its own: brokers, the clients of confluent_kafka, and the cluster that a test scripts.
+"""The simulator: brokers, clients with confluent_kafka's methods, and the cluster that a test scripts.
 
 ``__all__`` holds its public names. ``docs/reference/simulated-cluster.md`` explains them, and lists what is simplified.
 Nothing in this folder imports anything else of the package.

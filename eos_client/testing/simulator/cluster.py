@@ -1,7 +1,7 @@
-"""SimulatedCluster: an in-memory Kafka with true fencing, whose tests take milliseconds.
+"""SimulatedCluster: an in-memory Kafka that fences as brokers do, for tests that take milliseconds.
 
 Its consumers and producers have confluent_kafka's methods, so the loop, the wrappers and an application's own loop run
-on it unchanged. One thread, no wall clock: time passes where a client waits, and a seed gives the same run again.
+on it unchanged. It has one thread and no wall clock: time passes while a client waits, and a seed repeats a run.
 """
 
 from __future__ import annotations
@@ -41,15 +41,14 @@ _ordinals = itertools.count(1)
 
 
 class SimulatedCluster:
-    """Simulated brokers, their clients, and a script of what goes wrong.
+    """Simulated brokers, their clients, and a script of faults.
 
     ``seed`` decides everything that is random. ``commit_validation``: which commits of KIP-848 members are accepted,
-    see `CommitCheck`. ``latency_s``: one request's round trip. ``request_timeout_s``: after which a client sends a
-    request again that was not answered (librdkafka's ``socket.timeout.ms``). Usable wherever a client library is
-    asked for: ``ExactlyOnceLoop(..., clients=cluster)``, ``EosConsumer(..., factory=cluster.consumer,
-    clock=cluster.clock)``.
+    see `CommitCheck`. ``latency_s``: one request's round trip. ``request_timeout_s``: after which a client sends an
+    unanswered request again (librdkafka's ``socket.timeout.ms``). It is given in place of the client library:
+    ``ExactlyOnceLoop(..., clients=cluster)``, ``EosConsumer(..., factory=cluster.consumer, clock=cluster.clock)``.
 
-    Raises ValueError for seconds that cannot pass, TypeError for ``settings`` or a ``clock`` of another kind.
+    Raises ValueError for negative or infinite seconds, TypeError for ``settings`` or a ``clock`` of another type.
     """
 
     def __init__(
@@ -62,8 +61,8 @@ class SimulatedCluster:
         latency_s: float = 0.001,
         request_timeout_s: float = 60.0,
     ) -> None:
-        _to_come(latency_s)
-        if _to_come(request_timeout_s) < _REQUEST_TIMEOUT_MIN_S:
+        _checked_seconds(latency_s)
+        if _checked_seconds(request_timeout_s) < _REQUEST_TIMEOUT_MIN_S:
             raise ValueError(
                 f"request_timeout_s={request_timeout_s!r}: a request would be sent again before it can be answered; "
                 f"give {_REQUEST_TIMEOUT_MIN_S:g} s or more"
@@ -96,7 +95,7 @@ class SimulatedCluster:
     # -- clients -------------------------------------------------------------------------------------------------
 
     def consumer(self, config: Mapping[str, Any]) -> SimulatedConsumer:
-        """Return a consumer with confluent_kafka's methods; faults call it by its client.id, group.id or name."""
+        """Return a consumer with confluent_kafka's methods; faults name it by client.id, group.id or name."""
         link = self._link(f"consumer-{len(self._consumers) + 1}")
         consumer = SimulatedConsumer(config, link)
         self._links.append(link)
@@ -106,7 +105,7 @@ class SimulatedCluster:
         return consumer
 
     def producer(self, config: Mapping[str, Any]) -> SimulatedProducer:
-        """Return a producer with confluent_kafka's methods; faults call it by client.id, transactional.id or name."""
+        """Return a producer with confluent_kafka's methods; faults name it by client.id, transactional.id or name."""
         link = self._link(f"producer-{len(self._producers) + 1}")
         producer = SimulatedProducer(config, link)
         self._links.append(link)
@@ -116,7 +115,7 @@ class SimulatedCluster:
     def _link(self, name: str) -> ClientLink:
         return ClientLink(name, self.brokers, self._network, self.random)
 
-    # -- what is in it -------------------------------------------------------------------------------------------
+    # -- contents ------------------------------------------------------------------------------------------------
 
     @property
     def history(self) -> Sequence[Delivered]:
@@ -130,7 +129,7 @@ class SimulatedCluster:
         self.brokers.create_topic(topic, partitions)
 
     def write(self, topic: str, values: Iterable[bytes | None], *, partition: int = 0) -> None:
-        """Write input records into ``partition``, committed and outside of any producer; a value is bytes or None.
+        """Write input records into ``partition``, without a transaction; a value is bytes or None.
 
         Raises TypeError for any other value, BrokerError UNKNOWN_TOPIC_OR_PART for a partition that does not exist.
         """
@@ -141,7 +140,7 @@ class SimulatedCluster:
             self._require_topic(topic)
 
     def read(self, topic: str, *, read_committed: bool = True) -> list[StoredRecord]:
-        """Return the records of ``topic`` as a reader sees them now, by partition."""
+        """Return the records of ``topic`` that a reader sees now, by partition."""
         found: list[StoredRecord] = []
         self._require_topic(topic)
         for partition in range(self.brokers.partition_count(topic)):
@@ -150,11 +149,11 @@ class SimulatedCluster:
         return found
 
     def values(self, topic: str, *, read_committed: bool = True) -> list[Any]:
-        """Return the values of ``topic`` as a reader sees them now: bytes, None for a tombstone."""
+        """Return the values of ``topic`` that a reader sees now: bytes, None for a tombstone."""
         return [record.value for record in self.read(topic, read_committed=read_committed)]
 
     def committed(self, group_id: str | None = None) -> dict[PartitionKey, int]:
-        """Return the group's committed offsets, pending ones left out."""
+        """Return the group's committed offsets, without pending ones."""
         group = group_id if group_id is not None and not self._configs else self._group(group_id)
         fetched = self.brokers.groups.fetch_offsets(group, require_stable=False)
         return {partition: found.offset for partition, found in fetched.items() if found.offset is not None}
@@ -163,45 +162,45 @@ class SimulatedCluster:
 
     def advance(self, seconds: float) -> None:
         """Let ``seconds`` pass: heartbeats, evictions and time-outs happen, no application polls."""
-        self.clock.sleep(_to_come(seconds))
+        self.clock.sleep(_checked_seconds(seconds))
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
         """Run ``action`` once, ``seconds`` from now, also in the middle of a client's call."""
         if not callable(action):
             raise TypeError(f"action={action!r} cannot be called")
-        self._schedule.at(self.clock.now_s + _to_come(seconds), action)
+        self._schedule.at(self.clock.now_s + _checked_seconds(seconds), action)
 
     # -- one-shot faults; each raises ValueError for a request or an error that does not exist ----------------------
 
     def lose_reply(self, request: str, client: str | None = None) -> None:
-        """Let the brokers serve the next ``request`` (``"EndTxn"``) and lose their answer."""
+        """Lose the brokers' answer to the next ``request`` (``"EndTxn"``), which they serve."""
         self.faults.add(Fault(FaultKind.LOSE_REPLY, request, client))
 
     def lose_request(self, request: str, client: str | None = None) -> None:
-        """Lose the next ``request`` before any broker sees it."""
+        """Lose the next ``request`` on the way to the brokers."""
         self.faults.add(Fault(FaultKind.LOSE_REQUEST, request, client))
 
     def delay(self, request: str, seconds: float, client: str | None = None) -> None:
-        """Deliver the next ``request`` ``seconds`` late, also if its client has given it up by then."""
-        self.faults.add(Fault(FaultKind.DELAY, request, client, delay_s=_to_come(seconds)))
+        """Deliver the next ``request`` ``seconds`` late, even if it has timed out at its client by then."""
+        self.faults.add(Fault(FaultKind.DELAY, request, client, delay_s=_checked_seconds(seconds)))
 
     def duplicate(self, request: str, client: str | None = None) -> None:
         """Deliver the next ``request`` twice."""
         self.faults.add(Fault(FaultKind.DUPLICATE, request, client))
 
     def refuse(self, request: str, code: str, client: str | None = None) -> None:
-        """Answer the next ``request`` with the error named ``code`` (``"NOT_COORDINATOR"``), and do nothing."""
+        """Answer the next ``request`` with the error named ``code`` (``"NOT_COORDINATOR"``), without serving it."""
         require_code(code)
         self.faults.add(Fault(FaultKind.ERROR, request, client, code=code))
 
     # -- scripted events -----------------------------------------------------------------------------------------
 
     def rebalance(self, group_id: str | None = None) -> None:
-        """Move the group's generation; everybody keeps what it has. Under KIP-848 nobody's callback tells of it."""
+        """Raise the group's generation; all members keep their partitions. Under KIP-848 no callback is called."""
         self.brokers.groups.force_rebalance(self._group(group_id))
 
     def revoke(self, *partitions: tuple[str, int], group_id: str | None = None) -> PeerMember:
-        """Give ``partitions`` to another instance, which is returned: their owners revoke them at a later poll.
+        """Assign ``partitions`` to another instance, which is returned: their owners revoke them at a later poll.
 
         Raises BrokerError UNKNOWN_TOPIC_OR_PART for one that does not exist.
         """
@@ -216,7 +215,7 @@ class SimulatedCluster:
         return peer
 
     def give_back(self, group_id: str | None = None) -> None:
-        """Let the other instance of ``revoke`` leave: its partitions come back."""
+        """Let the other instance of ``revoke`` leave: its partitions are assigned to the other members again."""
         group = self._group(group_id)
         peer = self._peers.pop(group, None)
         if peer is None:
@@ -226,7 +225,7 @@ class SimulatedCluster:
         peer.leave()
 
     def lose(self, client: str | None = None) -> None:
-        """Evict ``client``'s members from their groups, as a session time-out does; they hear of it by heartbeat."""
+        """Evict ``client``'s members from their groups, as a session time-out does; a heartbeat reports it."""
         evicted = 0
         names = {link.name for link in self._named(client)}
         for group in sorted(self._configs):
@@ -238,7 +237,7 @@ class SimulatedCluster:
             raise ValueError(f"no member of any group belongs to {client or 'a client of this cluster'}")
 
     def fence_producer(self, transactional_id: str | None = None) -> None:
-        """Start a newer instance of the producer: its transaction is aborted, and it is fenced from now on."""
+        """Start a newer instance of the producer, which aborts the open transaction and fences the producer."""
         name = self._transactional_id(transactional_id)
         for _ in range(_FENCE_TRIES_MAX):
             if self._initialised(name):
@@ -256,7 +255,7 @@ class SimulatedCluster:
         return True
 
     def expire_transactional_id(self, transactional_id: str | None = None) -> None:
-        """Let the coordinator forget the id, as after ``transactional.id.expiration.ms``."""
+        """Expire the id at the coordinator, as after ``transactional.id.expiration.ms``."""
         self.brokers.transactions.forget(self._transactional_id(transactional_id))
 
     @contextmanager
@@ -272,32 +271,32 @@ class SimulatedCluster:
                 self._network.thaw(worker)
 
     def kill(self, client: str) -> None:
-        """End every client named ``client`` as SIGKILL does: nothing is closed, aborted or said."""
+        """End every client named ``client`` as SIGKILL does: nothing is closed or aborted, and no request is sent."""
         for link in self._named(client):
-            self._schedule.freeze(link.sender.worker)  # what is on its way to it never arrives either
+            self._schedule.freeze(link.sender.worker)  # answers in flight to it never arrive either
             self._links.remove(link)
 
     def report_error(self, code: str, client: str | None = None) -> None:
-        """Let ``error_cb`` of ``client`` hear of the error named ``code`` (``_TRANSPORT``), which it goes on with."""
-        for worker in self._told(client):
+        """Call ``error_cb`` of ``client`` with the error named ``code`` (``_TRANSPORT``), from which it recovers."""
+        for worker in self._workers_of(client):
             worker.report_error(code)
 
     def report_throttle(self, seconds: float, client: str | None = None) -> None:
-        """Let ``throttle_cb`` of ``client`` hear that a broker held an answer back for ``seconds``."""
-        for worker in self._told(client):
+        """Call ``throttle_cb`` of ``client``: a broker has delayed an answer by ``seconds``."""
+        for worker in self._workers_of(client):
             worker.report_throttle(seconds)
 
     def set_clock_ahead(self, seconds: float, client: str | None = None) -> None:
-        """Let the clock that stamps ``client``'s outputs be ``seconds`` ahead of the brokers' (behind if negative)."""
+        """Set the clock that stamps ``client``'s outputs ``seconds`` ahead of the brokers' (behind if negative)."""
         for link in self._named(client):
             link.clock_ahead_s = seconds
 
     def restart_coordinator(self) -> None:
-        """Restart both coordinators: what they had not written down is gone."""
+        """Restart both coordinators: state that is not in their logs is lost."""
         self.brokers.groups.restart()
         self.brokers.transactions.restart()
 
-    def _told(self, client: str | None) -> list[Background | ProducerBackground]:
+    def _workers_of(self, client: str | None) -> list[Background | ProducerBackground]:
         workers = [link.sender.worker for link in self._named(client)]
         return [worker for worker in workers if isinstance(worker, (Background, ProducerBackground))]
 
@@ -338,7 +337,7 @@ class SimulatedCluster:
         return sorted({partition for member in members for partition in member.assigned})
 
 
-def _to_come(seconds: float) -> float:
+def _checked_seconds(seconds: float) -> float:
     if not isinstance(seconds, (int, float)):
         raise TypeError(f"{seconds!r} is no number of seconds")
     if not 0 <= seconds < math.inf:

@@ -1,7 +1,7 @@
-"""The assignors of classic groups: who is assigned which partitions in one round.
+"""The assignors of classic groups: which member is assigned which partitions in one round.
 
-Real groups let one member compute this; here the coordinator does. Pinned partitions go where a test's script wants
-them, if that member is subscribed to their topic.
+In real groups one member computes this; here the coordinator does. A partition that a test's script has pinned to a
+member is assigned to it while the member is subscribed to the topic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Shares = dict[str, set[PartitionKey]]
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A member as the assignor sees it. ``owned``: what it says it holds; ``held_last``: the last round's share."""
+    """A member's input to the assignor. ``owned``: as it reported; ``held_last``: its assignment in the last round."""
 
     member_id: str
     topics: frozenset[str]
@@ -34,7 +34,7 @@ def assign(
 ) -> dict[str, frozenset[PartitionKey]]:
     """Return each member's partitions for this round; raises BrokerError INCONSISTENT_GROUP_PROTOCOL.
 
-    ``cooperative-sticky`` keeps a partition from its next owner until the present one has given it up, which takes
+    ``cooperative-sticky`` assigns a partition to its next owner only after the present one has given it up, which takes
     a second round (KIP-429). ``range`` and ``roundrobin`` are eager: their members have given up everything before.
     """
     check_assignor(assignor)
@@ -46,18 +46,18 @@ def assign(
     else:
         owners = _owners(ordered)
         shares = _sticky(ordered, partitions, owners, pins)
-        _hold_back(shares, owners)
+        _remove_owned_by_others(shares, owners)
     return {member_id: frozenset(share) for member_id, share in shares.items()}
 
 
 def check_assignor(assignor: str) -> None:
-    """Raise BrokerError INCONSISTENT_GROUP_PROTOCOL for an assignor that nobody knows."""
+    """Raise BrokerError INCONSISTENT_GROUP_PROTOCOL for an unknown assignor."""
     if assignor not in _ASSIGNORS and assignor != COOPERATIVE:
         raise BrokerError("INCONSISTENT_GROUP_PROTOCOL", f"no assignor is called {assignor!r}")
 
 
 def _order(member: Subscription) -> tuple[bool, str]:
-    """Put static members first, by their instance id, so that a restarted one keeps its place."""
+    """Sort static members first, by instance id, so that a restarted member keeps its position."""
     return (member.instance_id is None, member.instance_id or member.member_id)
 
 
@@ -67,20 +67,20 @@ def _partitions(members: Sequence[Subscription], partition_count: Callable[[str]
 
 
 def _range(members: Sequence[Subscription], partitions: Sequence[PartitionKey]) -> Shares:
-    """Topic by topic, neighbouring partitions together; the first members get one more where it does not divide."""
+    """Assign ranges of each topic's partitions; if they do not divide evenly, the first members get one more."""
     shares: Shares = {m.member_id: set() for m in members}
     for topic in sorted({p.topic for p in partitions}):
         readers = [m.member_id for m in members if topic in m.topics]
-        left = [p for p in partitions if p.topic == topic]
+        remaining = [p for p in partitions if p.topic == topic]
         for position, reader in enumerate(readers):
-            count = -(-len(left) // (len(readers) - position))
-            shares[reader].update(left[:count])
-            left = left[count:]
+            count = -(-len(remaining) // (len(readers) - position))
+            shares[reader].update(remaining[:count])
+            remaining = remaining[count:]
     return shares
 
 
 def _round_robin(members: Sequence[Subscription], partitions: Sequence[PartitionKey]) -> Shares:
-    """All topics' partitions in order, dealt to the members in turn; who is not subscribed is passed over."""
+    """Assign all partitions in order to the members in turn, skipping members without the topic."""
     shares: Shares = {m.member_id: set() for m in members}
     turn = 0
     for partition in partitions:
@@ -119,7 +119,7 @@ def _pinned_to(
 
 
 def _owners(members: Sequence[Subscription]) -> dict[PartitionKey, str]:
-    """Who holds what by their own word. Where two claim one partition, whom the last round gave it to is believed."""
+    """Return each owned partition's owner; if two members claim it, the one that got it in the last round."""
     owners: dict[PartitionKey, str] = {}
     for backed_by_last_round in (True, False):
         for member in members:
@@ -135,11 +135,11 @@ def _sticky(
     owners: Mapping[PartitionKey, str],
     pins: Mapping[PartitionKey, str],
 ) -> Shares:
-    """Keep what is owned, deal out the rest, then even it out. Pinned partitions are laid aside and do not count."""
+    """Keep owned partitions, assign the others, then balance. Pinned partitions do not count."""
     topics = {m.member_id: m.topics for m in members}
     pinned: Shares = {m.member_id: set() for m in members}
     shares: Shares = {m.member_id: set() for m in members}
-    homeless = []
+    unassigned = []
     for partition in partitions:
         holder, owner = _pinned_to(partition, members, pins), owners.get(partition)
         if holder is not None:
@@ -147,8 +147,8 @@ def _sticky(
         elif owner is not None and partition.topic in topics[owner]:
             shares[owner].add(partition)
         else:
-            homeless.append(partition)
-    for partition in homeless:
+            unassigned.append(partition)
+    for partition in unassigned:
         readers = [member_id for member_id in shares if partition.topic in topics[member_id]]
         shares[min(readers, key=lambda reader: len(shares[reader]))].add(partition)
     while _move_one(shares, topics):
@@ -157,7 +157,7 @@ def _sticky(
 
 
 def _move_one(shares: Shares, topics: Mapping[str, frozenset[str]]) -> bool:
-    """Move one partition from a member to one with at least two fewer: each move makes the shares more even."""
+    """Move one partition from a member to one with at least two fewer; returns False if there is none to move."""
     by_size = sorted(shares, key=lambda member_id: len(shares[member_id]))
     for giver in reversed(by_size):
         for taker in by_size:
@@ -172,7 +172,7 @@ def _move_one(shares: Shares, topics: Mapping[str, frozenset[str]]) -> bool:
     return False
 
 
-def _hold_back(shares: Shares, owners: Mapping[PartitionKey, str]) -> None:
-    """Take from each share what somebody else still holds."""
+def _remove_owned_by_others(shares: Shares, owners: Mapping[PartitionKey, str]) -> None:
+    """Remove from each share the partitions that another member still owns."""
     for member_id, share in shares.items():
         share.difference_update([p for p in share if owners.get(p, member_id) != member_id])

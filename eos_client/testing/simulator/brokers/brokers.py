@@ -15,9 +15,9 @@ from eos_client.testing.simulator.brokers.transaction_coordinator import Transac
 
 
 class Brokers:
-    """What requests act on. Everything here happens at once, at the clock's time.
+    """The state on which requests act. Everything happens immediately, at the clock's time.
 
-    ``log_changes`` counts how often there was something new to read in any log.
+    ``log_changes`` counts the changes of what can be read in any log.
     """
 
     def __init__(self, clock: SimulatedClock, settings: BrokerSettings, random: Random) -> None:
@@ -76,11 +76,11 @@ class Brokers:
 
     @property
     def due_s(self) -> float:
-        """When a coordinator has something to do by itself."""
+        """When a coordinator's next time-out ends."""
         return min(self.groups.due_s, self.transactions.due_s)
 
     def work(self) -> None:
-        """Evict silent members, abort transactions that took too long, forget what has expired."""
+        """Evict members whose session has ended, abort transactions that timed out, remove expired state."""
         self.groups.work()
         self.transactions.work()
         for logs in self._topics.values():

@@ -1,8 +1,8 @@
 """A classic consumer group: rounds of joining, eager and cooperative, with dynamic and static members.
 
-A round begins when a member joins, leaves, falls silent or asks again with something new; all members must join it.
-When they have, the generation moves on and the leader's first question hands out the assignment. Until then, only
-transactional commits are served at the new generation.
+A round begins when a member joins, leaves, times out or rejoins with other data; all members must join it. Then the
+generation is incremented, and the leader's first SyncGroup computes the assignment. Until then, only transactional
+commits are accepted at the new generation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eos_client.testing.simulator.brokers.model import BrokerError, Membership, 
 
 
 class ClassicState(Enum):
-    """Where a group is between two rounds; the values are Kafka's names."""
+    """The states of a group; the values are Kafka's names."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -29,7 +29,7 @@ class ClassicState(Enum):
 
 
 class ClassicGroup:
-    """One group. ``clock`` in seconds. ``records``: what an earlier life of the coordinator logged; ``pins``: `pin`."""
+    """One group. ``clock`` in seconds. ``records``: the log from before a restart; ``pins``: see `pin`."""
 
     def __init__(
         self,
@@ -48,38 +48,38 @@ class ClassicGroup:
         self._random = random
         self._members: dict[str, ClassicMember] = {}
         self._leader_id: str | None = None
-        self._deadline_s = math.inf  # of joining, then of asking for the assignment
+        self._deadline_s = math.inf  # of joining, then of the SyncGroup requests
         self._pins = dict(pins or {})
         self._log: tuple[ClassicGroupRecord, ...] = ()
         self._replay(tuple(records))
 
-    # -- what members ask ----------------------------------------------------------------------------------------
+    # -- requests of members -------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest) -> str:
         """Take part in the next round and return the member id.
 
         Raises BrokerError: INCONSISTENT_GROUP_PROTOCOL for an assignor unlike the others', UNKNOWN_MEMBER_ID,
-        FENCED_INSTANCE_ID. A known member that says nothing new, and a restarted static member, begin no round
-        (KIP-345): they are given the present assignment. So what the restarted one had yet to give up (cooperative)
-        belongs to nobody until the next round, as on a real broker.
+        FENCED_INSTANCE_ID. A known member with unchanged data, and a restarted static member, begin no round (KIP-345):
+        they get the present assignment. So the partitions that the restarted one had yet to give up (cooperative) are
+        assigned to no member until the next round, as on a real broker.
         """
         check_assignor(request.assignor)
         if not request.member_id:
             return self._join_without_id(request)
         member = self._member(request.member_id, request.instance_id)
         self._check_same_assignor(request, member)
-        is_new = self._says_something_new(member, request)
+        begins = self._begins_round(member, request)
         member.request = request
-        return self._join_round(member, begins=is_new)
+        return self._join_round(member, begins=begins)
 
     def joined(self, member_id: str) -> JoinAnswer | None:
-        """Return the complete round's assignment, or None as long as there is none: ask again.
+        """Return the complete round's assignment; None while the round is not complete: repeat the call.
 
         Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, and REBALANCE_IN_PROGRESS when another round has
         begun since, or the coordinator has restarted: join again.
         """
         if any(member_id in m.former_ids for m in self._members.values()):
-            raise BrokerError("FENCED_INSTANCE_ID", f"{member_id} was replaced by another with its instance id")
+            raise BrokerError("FENCED_INSTANCE_ID", f"{member_id} was replaced by another member with its instance id")
         member = self._member(member_id)
         if self.state is ClassicState.PREPARING:
             answer = member.take_answer()
@@ -93,7 +93,7 @@ class ClassicGroup:
         if self.state is ClassicState.COMPLETING:
             if member_id != self._leader_id:
                 return None
-            self._hand_out()
+            self._assign_round()
         return member.take_answer() or JoinAnswer(member_id, self.generation, member.assigned)
 
     def heartbeat(self, membership: Membership) -> None:
@@ -108,15 +108,15 @@ class ClassicGroup:
             raise BrokerError("REBALANCE_IN_PROGRESS", f"group {self.group_id} waits for its members to join")
 
     def leave(self, member_id: str, instance_id: str | None = None) -> None:
-        """Remove a member; a static one may be named by its instance id alone. Raises as `heartbeat` does."""
+        """Remove a member; for a static one the instance id is enough. Raises as `heartbeat` does."""
         static = self._static(instance_id)
         self._remove(static if static is not None and not member_id else self._member(member_id, instance_id))
 
     def validate_commit(self, membership: Membership, *, transactional: bool) -> None:
-        """Refuse the commit of a member that is not, or no longer, in the present generation.
+        """Refuse a commit that does not come from a member of the present generation.
 
-        An anonymous commit is accepted where the group has no members, and always in a transaction (KIP-447's hole).
-        A member's partitions are not looked at. Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
+        An anonymous commit is accepted if the group has no members, and always in a transaction (a gap of KIP-447).
+        The member's partitions are not checked. Raises BrokerError: UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
         ILLEGAL_GENERATION; for plain commits REBALANCE_IN_PROGRESS between a round and its assignment.
         """
         if membership.generation < 0 and self.state is ClassicState.EMPTY:
@@ -124,28 +124,30 @@ class ClassicGroup:
         if not membership.is_anonymous:
             self._current(membership)
         elif not transactional and self.state is not ClassicState.EMPTY:
-            raise BrokerError("UNKNOWN_MEMBER_ID", f"group {self.group_id} has members, and the commit names none")
+            raise BrokerError(
+                "UNKNOWN_MEMBER_ID", f"group {self.group_id} has members, and the commit has no member id"
+            )
         if not transactional and self.state is ClassicState.COMPLETING:
             raise BrokerError("REBALANCE_IN_PROGRESS", f"group {self.group_id} waits for its assignment")
 
     def renew(self, member_id: str) -> None:
-        """Extend a member's session, as its plain commits do; unknown ones are passed over."""
+        """Extend a member's session, as its plain commits do; ignores unknown members."""
         if member_id in self._members:
             self._renew(self._members[member_id])
 
-    # -- what a test's script does -------------------------------------------------------------------------------
+    # -- for test scripts ----------------------------------------------------------------------------------------
 
     def force_rebalance(self) -> None:
-        """Begin a new round, if there are members and none is being prepared."""
+        """Begin a new round, if there are members and no round is being prepared."""
         if self._members and self.state is not ClassicState.PREPARING:
             self._begin_round()
 
     def evict(self, member_id: str) -> None:
-        """Remove a member as its session's time-out would; raises BrokerError UNKNOWN_MEMBER_ID."""
+        """Remove a member as a session time-out does; raises BrokerError UNKNOWN_MEMBER_ID."""
         self._remove(self._member(member_id))
 
     def pin(self, partitions: Iterable[PartitionKey], member_id: str | None) -> None:
-        """Make the assignor give ``partitions`` to that member from now on, and begin a round; None: unpin.
+        """Make the assignor assign ``partitions`` to that member from now on, and begin a round; None: unpin.
 
         Raises BrokerError UNKNOWN_MEMBER_ID.
         """
@@ -169,7 +171,7 @@ class ClassicGroup:
         return dict(self._pins)
 
     def describe(self) -> GroupDescription:
-        """Return the group as it is now; a member's partitions are those of the last complete round."""
+        """Return the group's present state; a member's partitions are those of the last complete round."""
         members = {m.member_id: m.describe(self.generation) for m in self._members.values()}
         return GroupDescription(self.group_id, "classic", self.state.value, self.generation, members)
 
@@ -178,31 +180,31 @@ class ClassicGroup:
     @property
     def due_s(self) -> float:
         """When the next session or rebalance time-out ends; ``math.inf`` without members."""
-        return min((self._deadline_s, *(m.session_end_s for m in self._members.values() if self._is_watched(m))))
+        return min((self._deadline_s, *(m.session_end_s for m in self._members.values() if self._can_expire(m))))
 
     def expire(self) -> None:
-        """Remove members whose session is over, and those that did not join, or ask, within the rebalance time-out.
+        """Remove members whose session has ended, or that did not join or sync within the rebalance time-out.
 
-        A static member that did not join stays until its session is over (KIP-345).
+        A static member that did not join stays until its session ends (KIP-345).
         """
         now_s = self._clock()
-        for member in [m for m in self._members.values() if self._is_watched(m) and m.session_end_s <= now_s]:
+        for member in [m for m in self._members.values() if self._can_expire(m) and m.session_end_s <= now_s]:
             self._remove(member)
         if now_s < self._deadline_s:
             return
         if self.state is ClassicState.PREPARING:
-            self._give_up_waiting()
+            self._end_join_phase()
         else:
             self._deadline_s = math.inf
             for member in [m for m in self._members.values() if not m.has_synced]:
                 self._remove(member)
 
     def records(self) -> tuple[ClassicGroupRecord, ...]:
-        """Return what the coordinator has logged, compacted: none before the first complete round."""
+        """Return the compacted log of the group; it is empty before the first complete round."""
         return self._log
 
     def _replay(self, records: tuple[ClassicGroupRecord, ...]) -> None:
-        """Recover: a round that was under way is forgotten, sessions begin anew."""
+        """Restore the group from its log: a round in progress is lost, and sessions begin anew."""
         for record in records[-1:]:
             self._log = (record,)
             self.generation, self._leader_id = record.generation, record.leader_id
@@ -240,11 +242,11 @@ class ClassicGroup:
             self._leader_id = member_id
         return member
 
-    def _says_something_new(self, member: ClassicMember, request: JoinRequest) -> bool:
-        """Whether joining again begins a round: the leader's always does, as topics may have changed."""
-        said = (member.request.topics, member.request.assignor, member.request.owned)
+    def _begins_round(self, member: ClassicMember, request: JoinRequest) -> bool:
+        """Whether rejoining begins a round: for the leader always, as topics may have changed."""
+        before = (member.request.topics, member.request.assignor, member.request.owned)
         is_leader = self.state is ClassicState.STABLE and member.member_id == self._leader_id
-        return is_leader or said != (request.topics, request.assignor, request.owned)
+        return is_leader or before != (request.topics, request.assignor, request.owned)
 
     def _join_round(self, member: ClassicMember, *, begins: bool) -> str:
         member.is_from_log = False
@@ -270,7 +272,7 @@ class ClassicGroup:
         if all(m.has_joined for m in self._members.values()):
             self._complete_round()
 
-    def _give_up_waiting(self) -> None:
+    def _end_join_phase(self) -> None:
         for member in list(self._members.values()):
             if not member.has_joined and member.request.instance_id is None:
                 del self._members[member.member_id]
@@ -294,12 +296,12 @@ class ClassicGroup:
             member.has_synced, member.answer = False, None
             self._renew(member)
 
-    def _hand_out(self) -> None:
+    def _assign_round(self) -> None:
         assignor = next(iter(self._members.values())).request.assignor
         subscriptions = [m.subscription for m in self._members.values()]
         shares = assign(assignor, subscriptions, self._partition_count, self._pins)
         for member in self._members.values():
-            member.hand_out(self.generation, shares[member.member_id])
+            member.store_assignment(self.generation, shares[member.member_id])
         self.state = ClassicState.STABLE
         self._write()
 
@@ -334,8 +336,8 @@ class ClassicGroup:
             raise BrokerError("ILLEGAL_GENERATION", f"{membership.generation}, the group is at {self.generation}")
         return member
 
-    def _is_watched(self, member: ClassicMember) -> bool:
-        """Whether the member owes a sign of life: not while it waits for the others to join."""
+    def _can_expire(self, member: ClassicMember) -> bool:
+        """Whether the member's session can end: not while it waits for the others to join."""
         return not (self.state is ClassicState.PREPARING and member.has_joined)
 
     def _renew(self, member: ClassicMember) -> None:

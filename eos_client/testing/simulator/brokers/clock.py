@@ -1,4 +1,4 @@
-"""Simulated time: it passes only where somebody waits."""
+"""Simulated time, which passes only during waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class SimulatedClock:
-    """Seconds since the simulation began. Calling it reads it; ``sleep`` lets the simulated world go on meanwhile."""
+    """Seconds since the simulation began. A call returns the time; ``sleep`` runs the simulation meanwhile."""
 
     is_simulated = True
 
@@ -23,7 +23,7 @@ class SimulatedClock:
         self.now_s = max(self.now_s, now_s)
 
     def passes_by(self, run_until: Callable[[float], None]) -> None:
-        """From now on, waiting means ``run_until(end_s)``."""
+        """Let ``sleep`` call ``run_until(end_s)`` from now on."""
         self._pass = run_until
 
     def sleep(self, seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""Which commits of a KIP-848 member are accepted: the four checks side by side (KAFKA-19779, KIP-1251).
+"""Which commits of a KIP-848 member are accepted: the four checks (KAFKA-19779, KIP-1251).
 
-All are pure questions to what the coordinator remembers of a member. A commit at the member's present epoch passes
-each of them, whatever partitions it names: brokers leave ownership at an equal epoch to the client.
+All are pure functions of the coordinator's state of a member. A commit at the member's present epoch passes each of
+them, whatever its partitions are: at an equal epoch brokers do not check ownership.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ACCEPTED = "NONE"
 
 @dataclass(frozen=True, slots=True)
 class CommitEpochs:
-    """What a coordinator remembers of one member to judge its commits.
+    """The coordinator's state of one member by which its commits are checked.
 
-    ``assignment_epochs``: since when the member has each partition that it owns or has not given up yet.
-    ``revocation_epochs``: the largest epoch at which each partition was revoked from it; ``revocation_epoch`` bounds
-    them all from above. ``former_epoch``: the last epoch of this member id before it left the group and came back.
+    ``assignment_epochs``: the epoch at which each partition was assigned that it owns or has not given up yet.
+    ``revocation_epochs``: the largest epoch at which each partition was revoked from it; ``revocation_epoch`` is an
+    upper bound of them. ``former_epoch``: the last epoch of this member id before it left the group and came back.
     """
 
     member_epoch: int
@@ -36,12 +36,12 @@ class CommitEpochs:
 
 
 def refusal_code(*, transactional: bool) -> str:
-    """Return how an epoch is refused: TxnOffsetCommit up to v5 knows no STALE_MEMBER_EPOCH (KIP-1319)."""
+    """Return the code for a refused epoch: TxnOffsetCommit up to v5 has no STALE_MEMBER_EPOCH (KIP-1319)."""
     return "ILLEGAL_GENERATION" if transactional else "STALE_MEMBER_EPOCH"
 
 
 def accepts(check: CommitCheck, epochs: CommitEpochs, sent_epoch: int, partitions: Iterable[PartitionKey]) -> bool:
-    """Return whether ``check`` accepts a commit of ``partitions`` that names ``sent_epoch``."""
+    """Return whether ``check`` accepts a commit of ``partitions`` with ``sent_epoch``."""
     if sent_epoch == epochs.member_epoch:
         return True
     if sent_epoch > epochs.member_epoch or check is CommitCheck.EXACT:
@@ -56,7 +56,7 @@ def accepts(check: CommitCheck, epochs: CommitEpochs, sent_epoch: int, partition
 def verdicts(
     epochs: CommitEpochs | None, sent_epoch: int, partitions: Iterable[PartitionKey], *, transactional: bool
 ) -> dict[CommitCheck, str]:
-    """Return what each check answers to one commit: ``NONE`` or the error's name. ``epochs`` None: no such member."""
+    """Return each check's answer to one commit: ``NONE`` or an error. ``epochs`` None: there is no such member."""
     if epochs is None:
         return dict.fromkeys(CommitCheck, "UNKNOWN_MEMBER_ID")
     named, refused = tuple(partitions), refusal_code(transactional=transactional)

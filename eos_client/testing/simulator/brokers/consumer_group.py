@@ -1,7 +1,7 @@
-"""A KIP-848 consumer group as its coordinator keeps it: members, epochs, and whose commits count.
+"""A KIP-848 consumer group in its coordinator: members, epochs, and the check of commits.
 
-What must outlive the coordinator is in frozen records, one for the group and one for each member; the rest (when a
-member was last heard of) is lost with it, as in Kafka.
+The state that survives a restart of the coordinator is in frozen records, one for the group and one for each member;
+the rest (the time of each member's last request) is lost, as in Kafka.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from eos_client.testing.simulator.brokers.target_assignment import MemberRecord,
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """The group's epoch, the target and its epoch, what the target was computed from, and a script's pins."""
+    """The group's epoch, the target assignment with its epoch and inputs, and a script's pins."""
 
     epoch: int = 0
     target_epoch: int = 0
@@ -40,7 +40,7 @@ class GroupRecord:
 
 @dataclass(frozen=True, slots=True)
 class FormerMemberRecord:
-    """A member that left at ``epoch``. Clients come back under their old id, so its old commits must stay refused."""
+    """A member that left at ``epoch``. It may join again under its id, and its old commits must still be refused."""
 
     member_id: str
     epoch: int
@@ -50,7 +50,7 @@ ConsumerGroupRecord = GroupRecord | MemberRecord | FormerMemberRecord
 
 
 class ConsumerGroup:
-    """One group. ``partition_count`` tells how many partitions a topic has, 0 for an unknown one."""
+    """One group. ``partition_count`` returns how many partitions a topic has, 0 for an unknown one."""
 
     def __init__(
         self, group_id: str, partition_count: Callable[[str], int], settings: BrokerSettings, random: Random
@@ -68,7 +68,7 @@ class ConsumerGroup:
     # -- members -------------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: ConsumerHeartbeat, now_s: float) -> ConsumerHeartbeatAnswer:
-        """Serve ConsumerGroupHeartbeat: join (epoch 0), go on, or leave (-1, a static member for a while: -2).
+        """Serve ConsumerGroupHeartbeat: join (epoch 0), stay, or leave (-1; a static member temporarily: -2).
 
         Raises BrokerError UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID,
         INVALID_REQUEST (joining without topics).
@@ -78,19 +78,19 @@ class ConsumerGroup:
         joins = request.member_epoch == JOINING_EPOCH
         if joins and request.owned is None:
             request = replace(request, owned=frozenset())
-        told = self._joining(request) if joins else self._present(request)
-        self._subscribe(told, request)
+        before = self._joining(request) if joins else self._present(request)
+        self._subscribe(before, request)
         member = next_step(
-            self._members[told.member_id],
-            self._group.target[told.member_id],
+            self._members[before.member_id],
+            self._group.target[before.member_id],
             self._group.target_epoch,
             request.owned,
-            lambda partition: self._is_free(partition, told.member_id),
+            lambda partition: self._is_free(partition, before.member_id),
         )
         self._members[member.member_id] = member
-        self._watch(member, told, now_s)
+        self._restart_timers(member, before, now_s)
         full = request.topics is not None or request.owned is not None
-        changed = member.assigned.keys() != told.assigned.keys()
+        changed = member.assigned.keys() != before.assigned.keys()
         return ConsumerHeartbeatAnswer(
             member.member_id,
             member.epoch,
@@ -99,19 +99,19 @@ class ConsumerGroup:
         )
 
     def evict(self, member_id: str) -> None:
-        """Remove a member as its session's end would; raises BrokerError UNKNOWN_MEMBER_ID."""
+        """Remove a member as a session time-out does; raises BrokerError UNKNOWN_MEMBER_ID."""
         member = self._member(member_id)
         epoch = member.previous_epoch if member.epoch == STATIC_LEAVING_EPOCH else member.epoch
         self._former[member_id] = FormerMemberRecord(member_id, epoch)
-        self._forget(member_id)
-        self._move_on()
+        self._remove(member_id)
+        self._compute_target()
 
     # -- commits -------------------------------------------------------------------------------------------------
 
     def verdicts(
         self, membership: Membership, partitions: Iterable[PartitionKey], *, transactional: bool
     ) -> dict[CommitCheck, str]:
-        """Return what each of the four checks would answer to this commit: ``NONE`` or the error's name.
+        """Return each of the four checks' answer to this commit: ``NONE`` or the error's name.
 
         As in Kafka, an administrator's commit (negative epoch) to an empty group passes, and so does an anonymous
         transactional one to any group.
@@ -125,7 +125,7 @@ class ConsumerGroup:
     def validate_commit(
         self, membership: Membership, partitions: Iterable[PartitionKey], *, transactional: bool
     ) -> None:
-        """Refuse the whole commit if one partition of it must not be committed by this member at this epoch.
+        """Refuse the whole commit if this member may not commit one of its partitions at this epoch.
 
         Raises BrokerError UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or in a transaction ILLEGAL_GENERATION.
         """
@@ -138,14 +138,14 @@ class ConsumerGroup:
                 code, f"{topics} by {membership.member_id!r} at {membership.generation}, check {check.value}"
             )
 
-    # -- what a script does --------------------------------------------------------------------------------------
+    # -- for test scripts ----------------------------------------------------------------------------------------
 
     def bump(self) -> None:
-        """Raise the group's epoch without a cause: members learn it, nothing changes hands."""
-        self._move_on()
+        """Raise the group's epoch: members get the new epoch, and no partition moves."""
+        self._compute_target()
 
     def pin(self, partitions: Iterable[PartitionKey], member_id: str | None) -> None:
-        """Have the assignor give ``partitions`` to that member; None: leave them to it again.
+        """Make the assignor assign ``partitions`` to that member; None: unpin.
 
         Raises BrokerError UNKNOWN_MEMBER_ID.
         """
@@ -154,40 +154,40 @@ class ConsumerGroup:
         if member_id is not None:
             pins |= dict.fromkeys(named, self._member(member_id).member_id)
         self._group = replace(self._group, pins=pins)
-        self._move_on()
+        self._compute_target()
 
     def describe(self) -> GroupDescription:
-        """Return the group as the coordinator sees it; state Empty, Reconciling or Stable."""
+        """Return the coordinator's view of the group; state Empty, Reconciling or Stable."""
         members = {
             m.member_id: MemberDescription(
                 m.member_id, m.client, m.instance_id, m.epoch, frozenset(m.assigned), frozenset(m.pending)
             )
             for m in self._members.values()
         }
-        settled = all(self._is_settled(m) for m in self._members.values())
-        state = "Empty" if not members else "Stable" if settled else "Reconciling"
+        is_reconciled = all(self._is_reconciled(m) for m in self._members.values())
+        state = "Empty" if not members else "Stable" if is_reconciled else "Reconciling"
         return GroupDescription(self.group_id, "consumer", state, self._group.epoch, members)
 
     # -- time and restart ----------------------------------------------------------------------------------------
 
     def due_s(self, now_s: float) -> float:
-        """Return when the next member's time runs out, not before ``now_s``; ``math.inf``: none is waited for."""
+        """Return when the next session or rebalance time-out ends, not before ``now_s``; ``math.inf``: never."""
         ends = [*self._session_ends_s.values(), *self._revocation_ends_s.values()]
         return max(now_s, min(ends, default=math.inf))
 
     def expire(self, now_s: float) -> None:
-        """Evict members that kept silent for a session, or that gave up no partitions in their rebalance time-out."""
+        """Evict members whose session has ended, or that did not give up partitions within the rebalance time-out."""
         for member_id in tuple(self._members):
             ends_s = min(self._session_ends_s[member_id], self._revocation_ends_s.get(member_id, math.inf))
             if ends_s <= now_s:
                 self.evict(member_id)
 
     def records(self) -> tuple[ConsumerGroupRecord, ...]:
-        """Return what the coordinator has written down of the group, the latest record of each key."""
+        """Return the coordinator's log of the group: the latest record of each key."""
         return (self._group, *self._former.values(), *self._members.values())
 
     def replay(self, records: Iterable[ConsumerGroupRecord], now_s: float) -> None:
-        """Become the group that wrote ``records``; every member's session begins anew."""
+        """Restore the group from ``records``; every member's session begins anew."""
         for record in records:
             if isinstance(record, GroupRecord):
                 self._group = record
@@ -195,9 +195,9 @@ class ConsumerGroup:
                 self._former[record.member_id] = record
             else:
                 self._members[record.member_id] = record
-                self._watch(record, None, now_s)
+                self._restart_timers(record, None, now_s)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------
 
     def _member(self, member_id: str) -> MemberRecord:
         member = self._members.get(member_id)
@@ -212,7 +212,7 @@ class ConsumerGroup:
 
     def _joining(self, request: ConsumerHeartbeat) -> MemberRecord:
         if request.topics is None:
-            raise BrokerError("INVALID_REQUEST", "a member joins without saying which topics it reads")
+            raise BrokerError("INVALID_REQUEST", "a member joins without topics")
         member_id = request.member_id or str(UUID(int=self._random.getrandbits(128), version=4))
         static = self._static(request.instance_id)
         if static is not None:
@@ -227,13 +227,13 @@ class ConsumerGroup:
         return member
 
     def _take_over(self, static: MemberRecord, member_id: str) -> MemberRecord:
-        """Let a static member's new process have its place, if the old one has said that it will be back."""
+        """Replace a static member by its new process, if the old one has left temporarily."""
         if static.epoch != STATIC_LEAVING_EPOCH:
             raise BrokerError("UNRELEASED_INSTANCE_ID", f"{static.instance_id!r} is in use by {static.member_id!r}")
         target = {member_id if m == static.member_id else m: owned for m, owned in self._group.target.items()}
         pins = {p: member_id if m == static.member_id else m for p, m in self._group.pins.items()}
         self._group = replace(self._group, target=target, pins=pins)
-        self._forget(static.member_id)
+        self._remove(static.member_id)
         member = replace(static, member_id=member_id, epoch=JOINING_EPOCH)
         self._members[member_id] = member
         return member
@@ -249,8 +249,8 @@ class ConsumerGroup:
         if request.instance_id is None or (static is not None and static.member_id == request.member_id):
             return
         if static is None:
-            raise BrokerError("UNKNOWN_MEMBER_ID", f"nobody is known as {request.instance_id!r}")
-        raise BrokerError("FENCED_INSTANCE_ID", f"{request.instance_id!r} is {static.member_id!r} now")
+            raise BrokerError("UNKNOWN_MEMBER_ID", f"no member has the instance id {request.instance_id!r}")
+        raise BrokerError("FENCED_INSTANCE_ID", f"{request.instance_id!r} now belongs to {static.member_id!r}")
 
     def _leave(self, request: ConsumerHeartbeat, now_s: float) -> ConsumerHeartbeatAnswer:
         self._check_instance(request)
@@ -262,12 +262,12 @@ class ConsumerGroup:
                 member.revoked(member.pending), epoch=STATIC_LEAVING_EPOCH, previous_epoch=member.epoch, pending={}
             )
             self._members[member.member_id] = away
-            self._watch(away, None, now_s)
+            self._restart_timers(away, None, now_s)
         interval_s = self._settings.group_consumer_heartbeat_interval_s
         return ConsumerHeartbeatAnswer(member.member_id, request.member_epoch, interval_s)
 
     def _subscribe(self, member: MemberRecord, request: ConsumerHeartbeat) -> None:
-        """Note what a member says of itself; a new member, subscription or partition moves the group on."""
+        """Store a member's subscription; a new member, subscription or partition raises the group's epoch."""
         topics = member.topics if request.topics is None else request.topics
         self._members[member.member_id] = replace(
             member,
@@ -277,14 +277,14 @@ class ConsumerGroup:
         )
         is_new = member.member_id not in self._group.target
         if is_new or topics != member.topics or self._partition_counts() != self._group.partition_counts:
-            self._move_on()
+            self._compute_target()
 
     def _partition_counts(self) -> dict[str, int]:
         topics = sorted({topic for m in self._members.values() for topic in m.topics})
         return {topic: self._partition_count(topic) for topic in topics}
 
-    def _move_on(self) -> None:
-        """Raise the group's epoch and compute the target anew."""
+    def _compute_target(self) -> None:
+        """Raise the group's epoch and recompute the target."""
         counts = self._partition_counts()
         target = assign(
             [PartitionKey(topic, number) for topic, count in counts.items() for number in range(count)],
@@ -302,25 +302,25 @@ class ConsumerGroup:
             if m.member_id != member_id
         )
 
-    def _is_settled(self, member: MemberRecord) -> bool:
+    def _is_reconciled(self, member: MemberRecord) -> bool:
         at_target = member.epoch in (self._group.target_epoch, STATIC_LEAVING_EPOCH)
         return at_target and member.assigned.keys() == self._group.target.get(member.member_id, frozenset())
 
-    def _watch(self, member: MemberRecord, before: MemberRecord | None, now_s: float) -> None:
-        """Begin a session anew, and the time for giving partitions up where it begins."""
+    def _restart_timers(self, member: MemberRecord, before: MemberRecord | None, now_s: float) -> None:
+        """Restart the session timer, and the timer of the revocation if it begins."""
         self._session_ends_s[member.member_id] = now_s + self._settings.group_consumer_session_timeout_s
         if not member.pending:
             self._revocation_ends_s.pop(member.member_id, None)
         elif before is None or before.pending != member.pending:
             self._revocation_ends_s[member.member_id] = now_s + member.rebalance_timeout_s
 
-    def _forget(self, member_id: str) -> None:
+    def _remove(self, member_id: str) -> None:
         for kept in (self._members, self._session_ends_s, self._revocation_ends_s):
             kept.pop(member_id, None)
 
 
 def _check_epoch(member: MemberRecord, request: ConsumerHeartbeat) -> None:
-    """Fence a member whose epoch is neither the present one nor, after a lost answer, the one before it."""
+    """Fence a member whose epoch is neither the present one nor, after a lost answer, the previous one."""
     if request.member_epoch == member.epoch:
         return
     owned = None if request.owned is None else request.owned <= member.assigned.keys()

@@ -1,4 +1,4 @@
-"""One-shot faults: what happens to the next request of a kind, once."""
+"""One-shot faults: each affects the next matching request, once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``request`` is Kafka's name of it, such as EndTxn; ``client`` None means whoever sends the next one."""
+    """``request``: Kafka's name, such as EndTxn. ``client`` None: the request of any client."""
 
     kind: FaultKind
     request: str
@@ -54,28 +54,28 @@ class Fault:
 
 
 class FaultPlan:
-    """The faults that have not happened yet, in the order they were asked for."""
+    """The faults that have not happened yet, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._waiting: list[Fault] = []
 
     @property
     def waiting(self) -> tuple[Fault, ...]:
-        """Faults that no request has met yet."""
+        """The faults that have not happened yet."""
         return tuple(self._waiting)
 
     def add(self, fault: Fault) -> None:
-        """Let ``fault`` happen to the next request that it names; raises ValueError when there is no such request."""
+        """Add ``fault``, which affects the next matching request; raises ValueError for an unknown request."""
         if fault.request not in REQUESTS:
             raise ValueError(f"{fault.request!r} is no request of a client; there are {', '.join(sorted(REQUESTS))}")
         self._waiting.append(fault)
 
     def withdraw(self) -> None:
-        """Forget the faults that have not happened yet."""
+        """Remove the faults that have not happened yet."""
         self._waiting.clear()
 
     def take(self, request: str, names: frozenset[str]) -> Fault | None:
-        """Return the fault that meets this ``request`` of a client known by ``names``, and forget it."""
+        """Remove and return the fault for this ``request`` of a client with ``names``."""
         for fault in self._waiting:
             if fault.request == request and (fault.client is None or fault.client in names):
                 self._waiting.remove(fault)

@@ -1,7 +1,7 @@
-"""The group coordinator: members of classic and KIP-848 groups, and whose offsets count.
+"""The group coordinator: members of classic and KIP-848 groups, and the check of offset commits.
 
-A transactional producer's offsets are checked against the consumer group, so one producer serves a process whatever
-its consumer is assigned (KIP-447). What a transaction staged hides the committed offset until the transaction ends.
+A transactional producer's offsets are checked against the consumer group, so one producer serves a process for any
+assignment of its consumer (KIP-447). Offsets staged by a transaction hide the committed ones until it ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from eos_client.testing.simulator.brokers.settings import BrokerSettings
 
 
 class GroupCoordinator:
-    """All groups. Acts at once, at ``clock()`` in seconds; refuses with BrokerError."""
+    """All groups. Requests take effect immediately, at ``clock()`` in seconds; refusals raise BrokerError."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class GroupCoordinator:
     # -- members -------------------------------------------------------------------------------------------------
 
     def join(self, group_id: str, request: JoinRequest) -> str:
-        """JoinGroup: take part in a classic group's next round; returns the member id. See `ClassicGroup.join`.
+        """JoinGroup: join a classic group's next round; returns the member id. See `ClassicGroup.join`.
 
-        Raises INCONSISTENT_GROUP_PROTOCOL also where the group has KIP-848 members, INVALID_SESSION_TIMEOUT for a
-        session that the broker's settings do not admit.
+        Raises INCONSISTENT_GROUP_PROTOCOL also if the group has KIP-848 members, INVALID_SESSION_TIMEOUT for a session
+        time-out outside the brokers' limits.
         """
         shortest_s, longest_s = self._settings.group_min_session_timeout_s, self._settings.group_max_session_timeout_s
         if not shortest_s <= request.session_timeout_s <= longest_s:
@@ -74,9 +74,9 @@ class GroupCoordinator:
         return group.join(request)
 
     def joined(self, group_id: str, member_id: str) -> JoinAnswer | None:
-        """Return a classic member's assignment once the round is complete, None until then: ask again.
+        """Return a classic member's assignment once the round is complete; until then None: repeat the call.
 
-        Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, and REBALANCE_IN_PROGRESS where the member must join again.
+        Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, and REBALANCE_IN_PROGRESS if the member must join again.
         """
         return self._classic(group_id, member_id).joined(member_id)
 
@@ -92,9 +92,9 @@ class GroupCoordinator:
         self._classic(group_id, member_id).leave(member_id, instance_id)
 
     def consumer_heartbeat(self, group_id: str, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
-        """ConsumerGroupHeartbeat (KIP-848): join, go on or leave. See `ConsumerGroup.heartbeat`.
+        """ConsumerGroupHeartbeat (KIP-848): join, stay or leave. See `ConsumerGroup.heartbeat`.
 
-        Raises GROUP_ID_NOT_FOUND where there is no such group, or one with classic members.
+        Raises GROUP_ID_NOT_FOUND if the group does not exist or has classic members.
         """
         group = self._groups.get(group_id)
         if isinstance(group, ConsumerGroup):
@@ -110,13 +110,13 @@ class GroupCoordinator:
 
     @property
     def offsets(self) -> OffsetStore:
-        """The offsets as they are stored; a restart replaces the store."""
+        """The store of the offsets; a restart replaces it."""
         return self._offsets
 
     def commit_offsets(
         self, group_id: str, membership: Membership, offsets: Mapping[PartitionKey, OffsetAndMetadata]
     ) -> dict[PartitionKey, str]:
-        """OffsetCommit: returns a code for each partition, NONE for all or for none (P4).
+        """OffsetCommit: returns a code for each partition: NONE for all of them, or for none (P4).
 
         Raises ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH.
         """
@@ -132,7 +132,7 @@ class GroupCoordinator:
     ) -> None:
         """TxnOffsetCommit: stage offsets until the producer's transaction ends (KIP-447).
 
-        Whether the transaction is open is for the transaction coordinator to say (`verify_offsets`). Anonymous offsets
+        The transaction coordinator checks whether the transaction is open (`verify_offsets`). Anonymous offsets
         (`Membership.is_anonymous`) are accepted unchecked, as by real brokers. Raises ILLEGAL_GENERATION,
         UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID, INVALID_PRODUCER_EPOCH, UNKNOWN_TOPIC_OR_PART.
         """
@@ -140,7 +140,7 @@ class GroupCoordinator:
         self._offsets.stage(group_id, producer, offsets)
 
     def complete_transaction(self, group_id: str, producer: ProducerIdentity, *, committed: bool) -> None:
-        """Write a transaction's marker: its offsets in this group become real, or are dropped.
+        """Write a transaction's marker: its offsets in this group are committed or dropped.
 
         Raises INVALID_PRODUCER_EPOCH for a marker of an earlier epoch than the producer's latest here.
         """
@@ -149,17 +149,17 @@ class GroupCoordinator:
     def fetch_offsets(
         self, group_id: str, partitions: Iterable[PartitionKey] | None = None, *, require_stable: bool = True
     ) -> dict[PartitionKey, FetchedOffset]:
-        """OffsetFetch; ``partitions`` None: all that the group has committed.
+        """OffsetFetch; ``partitions`` None: all committed offsets of the group.
 
         With ``require_stable`` a partition whose offset an open transaction may move has the code
-        UNSTABLE_OFFSET_COMMIT: ask again, so that nobody starts from an offset about to move.
+        UNSTABLE_OFFSET_COMMIT: repeat the call, so that no consumer starts from an offset that may move.
         """
         return self._offsets.fetch(group_id, partitions, require_stable=require_stable)
 
-    # -- what a test's script does -------------------------------------------------------------------------------
+    # -- for test scripts ----------------------------------------------------------------------------------------
 
     def force_rebalance(self, group_id: str) -> None:
-        """Begin a new round of a classic group; raise a KIP-848 group's epoch while the target stays."""
+        """Begin a new round of a classic group; raise a KIP-848 group's epoch with an unchanged target."""
         group = self._group(group_id)
         if isinstance(group, ClassicGroup):
             group.force_rebalance()
@@ -167,23 +167,23 @@ class GroupCoordinator:
             group.bump()
 
     def evict(self, group_id: str, member_id: str) -> None:
-        """Remove a member as the end of its session would. Raises UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND."""
+        """Remove a member as a session time-out does. Raises UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND."""
         self._group(group_id).evict(member_id)
 
     def pin(self, group_id: str, partitions: Iterable[PartitionKey], member_id: str | None) -> None:
-        """Make the assignor give ``partitions`` to that member; None: unpin. The group rebalances at once.
+        """Make the assignor assign ``partitions`` to that member; None: unpin. The group rebalances immediately.
 
         Raises UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND.
         """
         self._group(group_id).pin(partitions, member_id)
 
     def describe(self, group_id: str) -> GroupDescription:
-        """Return the group as it is now; an unknown one is in state Dead, as in Kafka."""
+        """Return the group's present state; an unknown group is in state Dead, as in Kafka."""
         group = self._groups.get(group_id)
         return GroupDescription(group_id, "", "Dead", 0) if group is None else group.describe()
 
     def restart(self) -> None:
-        """Lose everything but the logs, and read those again. Rounds under way are forgotten, sessions begin anew."""
+        """Restore the state from the logs. Rounds in progress are lost, and sessions begin anew."""
         self._offsets = self._offsets.reopened()
         replayed = {group_id: self._replayed(group_id, group) for group_id, group in self._groups.items()}
         self._groups = {group_id: group for group_id, group in replayed.items() if group is not None}
@@ -197,7 +197,7 @@ class GroupCoordinator:
         return min((self._due_of(group, now_s) for group in self._groups.values()), default=math.inf)
 
     def work(self) -> None:
-        """Remove the members whose time is over."""
+        """Remove the members whose time-out has ended."""
         now_s = self._clock()
         for group in self._groups.values():
             if isinstance(group, ClassicGroup):
@@ -209,11 +209,11 @@ class GroupCoordinator:
     def _due_of(group: ClassicGroup | ConsumerGroup, now_s: float) -> float:
         return group.due_s if isinstance(group, ClassicGroup) else group.due_s(now_s)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------
 
     def _group(self, group_id: str) -> ClassicGroup | ConsumerGroup:
         if group_id not in self._groups:
-            raise BrokerError("GROUP_ID_NOT_FOUND", f"no group is called {group_id}")
+            raise BrokerError("GROUP_ID_NOT_FOUND", f"there is no group {group_id}")
         return self._groups[group_id]
 
     def _classic(self, group_id: str, member_id: str) -> ClassicGroup:
@@ -233,12 +233,12 @@ class GroupCoordinator:
         elif group is not None:
             group.validate_commit(membership, partitions, transactional=transactional)
         elif membership.generation >= 0:
-            raise BrokerError("ILLEGAL_GENERATION", f"no group is called {group_id}")
+            raise BrokerError("ILLEGAL_GENERATION", f"there is no group {group_id}")
         else:
             self._groups[group_id] = ClassicGroup(group_id, self._clock, self._partition_count, self._random)
 
     def _replayed(self, group_id: str, group: ClassicGroup | ConsumerGroup) -> ClassicGroup | ConsumerGroup | None:
-        """Return the group as its log has it; None: nothing was logged."""
+        """Return the group restored from its log; None: its log is empty."""
         if isinstance(group, ConsumerGroup):
             again = ConsumerGroup(group_id, self._partition_count, self._settings, self._random)
             again.replay(group.records(), self._clock())

@@ -14,7 +14,7 @@ STATIC_LEAVING_EPOCH = -2
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A classic member joins, or joins again. An empty ``member_id`` asks for a new one. Times in seconds."""
+    """JoinGroup of a classic member. An empty ``member_id`` requests a new one. Times in seconds."""
 
     topics: frozenset[str]
     member_id: str = ""
@@ -28,7 +28,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class JoinAnswer:
-    """The round is complete: the member's generation, and what it was assigned in it."""
+    """The member's generation and assignment after a complete round."""
 
     member_id: str
     generation: int
@@ -37,7 +37,7 @@ class JoinAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeat:
-    """ConsumerGroupHeartbeat (KIP-848). ``topics`` and ``owned`` None: as I said before."""
+    """ConsumerGroupHeartbeat (KIP-848). ``topics`` and ``owned`` None: unchanged since the last request."""
 
     member_id: str
     member_epoch: int
@@ -50,7 +50,7 @@ class ConsumerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeatAnswer:
-    """``assigned`` None: as I told you before."""
+    """``assigned`` None: unchanged since the last answer."""
 
     member_id: str
     member_epoch: int
@@ -69,7 +69,7 @@ class FetchedOffset:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """One member as the coordinator sees it. ``epoch``: classic generation or KIP-848 member epoch."""
+    """The coordinator's view of one member. ``epoch``: classic generation or KIP-848 member epoch."""
 
     member_id: str
     client: str
@@ -81,7 +81,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as the coordinator sees it. ``epoch``: classic generation or KIP-848 group epoch."""
+    """The coordinator's view of a group. ``epoch``: classic generation or KIP-848 group epoch."""
 
     group_id: str
     protocol: str

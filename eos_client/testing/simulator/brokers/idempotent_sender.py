@@ -1,6 +1,6 @@
 """The client's side of the latest-sequence window (P5): any number of batches in flight, in any order.
 
-Pure: it says which batch to send next and is told what became of each, and knows no network and no clock.
+Pure, without network and clock: it returns the batch to send next, and its methods record the outcome of each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eos_client.testing.simulator.brokers.producer_state import sequence_after, 
 
 @dataclass(frozen=True, slots=True)
 class SentBatch:
-    """One attempt to write ``batch``. ``first_in_line``: all before it had been acknowledged when it was sent."""
+    """One attempt to write ``batch``. ``first_in_line``: all earlier batches were acknowledged when it was sent."""
 
     batch: RecordBatch
     attempt: int
@@ -25,7 +25,7 @@ class SentBatch:
 
 @dataclass(frozen=True, slots=True)
 class DeliveredBatch:
-    """A batch that is in the log for sure. ``offset`` None: the broker does not know where any more."""
+    """A batch that is certainly in the log. ``offset`` None: the broker no longer knows its offset."""
 
     records: tuple[NewRecord, ...]
     offset: int | None
@@ -40,10 +40,10 @@ class _InFlight:
 
 
 class IdempotentSender:
-    """Numbers one partition's batches and repeats them until each is in the log, once and in the order given.
+    """Numbers one partition's batches and repeats them until each is in the log, once and in order.
 
-    It sends nothing before it has learned the broker's window, and never has more sequences in flight than that,
-    counted from the oldest unacknowledged batch: so the broker can tell each repetition from what is new.
+    It sends nothing before `learn_window`, and never has more sequences in flight than the broker's window, counted
+    from the oldest unacknowledged batch: so the broker recognises each repetition.
     """
 
     def __init__(self, producer: ProducerIdentity, *, first_sequence: int = 0) -> None:
@@ -53,7 +53,7 @@ class IdempotentSender:
         self._waiting: deque[tuple[NewRecord, ...]] = deque()
         self._in_flight: dict[int, _InFlight] = {}
         self._numbered_count = 0
-        self._again: list[tuple[int, _InFlight]] = []
+        self._repetitions: list[tuple[int, _InFlight]] = []
         self._delivered: list[DeliveredBatch] = []
         self._failure: str | None = None
 
@@ -84,7 +84,7 @@ class IdempotentSender:
         return self._failure
 
     def learn_window(self, sequences_max: int) -> None:
-        """Take over the broker's ``max.in.flight.sequence.number.per.connection``."""
+        """Set the broker's window, ``max.in.flight.sequence.number.per.connection``."""
         self._window = sequences_max
 
     def add(self, records: Iterable[NewRecord]) -> None:
@@ -95,16 +95,16 @@ class IdempotentSender:
         self._waiting.append(batch)
 
     def take(self) -> SentBatch | None:
-        """Return what to send now: repetitions first, the oldest before others; None: nothing, or throttled.
+        """Return the batch to send next, the oldest repetition first; None: nothing to send, or the window is full.
 
         Raises ValueError when the next batch alone is larger than the broker's window.
         """
         if self._window is None or self._failure is not None:
             return None
-        while self._again:  # some were acknowledged, or got another number, meanwhile
-            _, again = heapq.heappop(self._again)
-            if self._in_flight.get(again.batch.base_sequence) is again:
-                return self._attempt(again)
+        while self._repetitions:  # some were acknowledged, or got another number, meanwhile
+            _, repetition = heapq.heappop(self._repetitions)
+            if self._in_flight.get(repetition.batch.base_sequence) is repetition:
+                return self._attempt(repetition)
         if not self._waiting:
             return None
         size = len(self._waiting[0])
@@ -115,17 +115,17 @@ class IdempotentSender:
         return self._attempt(self._number(self._waiting.popleft()))
 
     def acknowledged(self, sent: SentBatch, offset: int | None) -> None:
-        """Take note that the broker has the batch of ``sent``; only the first answer counts."""
+        """Record that the broker has acknowledged ``sent``; only the first answer counts."""
         in_flight = self._find(sent)
         if in_flight is not None:
             del self._in_flight[sent.batch.base_sequence]
             self._delivered.append(DeliveredBatch(in_flight.batch.records, offset))
 
     def refused(self, sent: SentBatch, code: str) -> None:
-        """Take note that the broker answered ``sent`` with the error ``code``.
+        """Record that the broker answered ``sent`` with the error ``code``.
 
-        A duplicate is in the log already and is dropped. Out of order: one before it is missing, so it is repeated;
-        but none is missing before the first in line, so then the broker has lost its state. Others are final.
+        A duplicate is in the log already. Out of order: an earlier batch is missing, so it is repeated; if it was the
+        first in line, none is missing, so the broker has lost its state. Other errors are final.
         """
         if code == "DUPLICATE_SEQUENCE_NUMBER":
             self.acknowledged(sent, None)
@@ -135,16 +135,16 @@ class IdempotentSender:
             self._failure = code
 
     def unanswered(self, sent: SentBatch) -> None:
-        """Wait for no answer to ``sent`` any longer: it is repeated, unless it was repeated already."""
+        """Stop waiting for an answer to ``sent``: it is repeated, unless it was repeated already."""
         in_flight = self._find(sent)
         if in_flight is not None and in_flight.awaits_answer and in_flight.attempt == sent.attempt:
             in_flight.awaits_answer = False
-            heapq.heappush(self._again, (in_flight.number, in_flight))
+            heapq.heappush(self._repetitions, (in_flight.number, in_flight))
 
     def renumber(self, producer_epoch: int) -> None:
-        """Begin again at sequence 0 with a newer epoch (KIP-360), with all that is not acknowledged.
+        """Begin again at sequence 0 with a newer epoch (KIP-360), with all unacknowledged batches.
 
-        The first in line was refused, so none of it was written, unless the broker wrote it and forgot that since.
+        The first in line was refused, so none of them was written, unless the broker has lost its state after a write.
         """
         self._producer = replace(self._producer, producer_epoch=producer_epoch)
         unacknowledged = [each.batch.records for each in self._in_flight.values()]

@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class ClientLink:
-    """What one client sees of the simulated world. ``name`` is unique; ``random`` is the cluster's, seeded.
+    """One client's access to the simulated cluster. ``name`` is unique; ``random`` is the cluster's, seeded.
 
     ``clock_ahead_s``: how far the clock of the client's host is ahead of the brokers'.
-    ``is_silent``: the client is gone. What it has sent may still arrive; no answer is heard, and no work is done.
+    ``is_silent``: the client is closed. Its requests may still arrive; answers are ignored, and no work is done.
     """
 
     def __init__(self, name: str, brokers: Brokers, network: Network, random: Random) -> None:
@@ -32,7 +32,7 @@ class ClientLink:
 
     @property
     def stamp_ms(self) -> int:
-        """The present time by the clock of the client's host, in milliseconds."""
+        """The time of the client's host, in milliseconds."""
         return round((self.clock.now_s + self.clock_ahead_s) * 1000)
 
     @property
@@ -42,7 +42,7 @@ class ClientLink:
 
     @property
     def sender(self) -> Sender:
-        """The client as the network knows it."""
+        """The client as the sender of requests."""
         if self._sender is None:
             raise RuntimeError(f"{self.name} sends before it is attached")
         return self._sender
@@ -53,21 +53,21 @@ class ClientLink:
         return self._network.schedule.is_frozen(self.sender.worker)
 
     def attach(self, worker: Worker, names: Iterable[str]) -> None:
-        """Let ``worker`` do its background work as time passes; faults may call the client by any of ``names``."""
+        """Run ``worker`` as time passes; a fault may name the client by any of ``names``."""
         self._sender = Sender(self.name, frozenset({self.name, *names}), worker)
         self._network.schedule.add(worker)
 
     def detach(self) -> None:
-        """End the background work: the client is closed, or its process is dead."""
-        self.fall_silent()
+        """End the background work: the client is closed, or its process has ended."""
+        self.silence()
         self._network.schedule.remove(self.sender.worker)
 
-    def fall_silent(self) -> None:
-        """Hear nothing any more. May be called from any thread, so a worker has to look at ``is_silent`` itself."""
+    def silence(self) -> None:
+        """Ignore further answers. May be called from any thread, so a worker has to check ``is_silent`` itself."""
         self.is_silent = True
 
     def call(self, request: str, act: Callable[[], T], *, deadline_s: float) -> T:
-        """Send ``request`` and wait; ``act`` is what the broker does with it. See `Network.call`."""
+        """Send ``request`` and wait; ``act`` serves it at the broker. See `Network.call`."""
         return self._network.call(self.sender, request, act, deadline_s=deadline_s)
 
     def post(self, request: str, act: Callable[[], T], then: Callable[[Answer[T] | None], None]) -> None:
@@ -75,5 +75,5 @@ class ClientLink:
         self._network.post(self.sender, request, act, lambda answer: None if self.is_silent else then(answer))
 
     def wait(self, until_s: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """Let time pass until ``until_s``, or until ``stop`` says so."""
+        """Let time pass until ``until_s``, or until ``stop()`` is true."""
         self._network.schedule.run_until(until_s, stop)

@@ -1,4 +1,4 @@
-"""The values that simulated clients and brokers exchange, and how a broker refuses."""
+"""The values that simulated clients and brokers exchange, and the error of a refused request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_GENERATION = -1
 
 
 class PartitionKey(NamedTuple):
-    """A partition's name."""
+    """A topic and the number of a partition."""
 
     topic: str
     partition: int
@@ -23,7 +23,7 @@ class PartitionKey(NamedTuple):
 class BrokerError(Exception):
     """A broker refused a request; ``code`` is the error's name in Kafka's protocol, such as ILLEGAL_GENERATION.
 
-    ``records``: which records of the batch are at fault, where the broker says so (KIP-467).
+    ``records``: the indexes of the records at fault, if the broker reports them (KIP-467).
     """
 
     def __init__(self, code: str, why: str = "", records: Collection[int] = ()) -> None:
@@ -42,7 +42,7 @@ class Marker(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record on its way to a partition. ``timestamp_ms``: milliseconds since the epoch."""
+    """A record to be written. ``timestamp_ms``: milliseconds since the epoch."""
 
     value: bytes | None
     key: bytes | None = None
@@ -62,13 +62,13 @@ class RecordBatch:
 
     @property
     def size_bytes(self) -> int:
-        """What its keys and values take."""
+        """The size of its keys and values."""
         return sum(len(record.key or b"") + len(record.value or b"") for record in self.records)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record in a partition's log; ``marker`` is set in control records, which no reader is given."""
+    """A record in a partition's log; ``marker`` is set in control records, which readers do not get."""
 
     offset: int
     value: bytes | None
@@ -84,7 +84,7 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A fetch's answer: data records only; ``next_offset`` comes after skipped markers and aborted records, too."""
+    """A fetch's answer: data records only; ``next_offset`` is also behind skipped markers and aborted records."""
 
     records: tuple[StoredRecord, ...]
     next_offset: int
@@ -95,7 +95,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """Who a producer is for the brokers."""
+    """The identity of a producer at the brokers."""
 
     producer_id: int
     producer_epoch: int
@@ -103,7 +103,7 @@ class ProducerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The group metadata that a commit names (KIP-447). ``generation``: classic generation, or KIP-848 member epoch."""
+    """The group metadata of a commit (KIP-447). ``generation``: classic generation, or KIP-848 member epoch."""
 
     generation: int = NO_GENERATION
     member_id: str = ""
@@ -111,7 +111,7 @@ class Membership:
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether it names nobody: real brokers accept such a transactional commit without any check."""
+        """Whether it names no member: real brokers accept such a transactional commit without any check."""
         return self.generation < 0 and not self.member_id and self.instance_id is None
 
 

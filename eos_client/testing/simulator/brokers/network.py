@@ -1,4 +1,4 @@
-"""Requests under way: latency, one-shot faults, late copies, and the history of what reached the brokers."""
+"""Requests in flight: latency, one-shot faults, late copies, and the history of requests that were served."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from eos_client.testing.simulator.brokers.schedule import Schedule, Worker
 T = TypeVar("T")
 
 
-class RequestTimedOut(Exception):  # noqa: N818  # not an error of the broker: nobody knows what it did
-    """No answer came by the caller's deadline; the broker may have done what was asked, or may still do it."""
+class RequestTimedOut(Exception):  # noqa: N818  # not an error of the broker: the outcome is unknown
+    """No answer came by the caller's deadline; the broker may have served the request, or may still serve it."""
 
 
 @dataclass
 class Answer(Generic[T]):
-    """A broker's answer, once it has come: a value or a refusal."""
+    """A broker's answer: a value or a refusal, once it ``came``."""
 
     value: T | None = None
     refusal: BrokerError | None = None
@@ -35,7 +35,7 @@ class Answer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """A client as the network knows it. ``names``: everything a fault may call it by."""
+    """A client as the sender of requests. ``names``: all names by which a fault may refer to it."""
 
     name: str
     names: frozenset[str]
@@ -62,7 +62,7 @@ class Network:
     latency_s: float = 0.001
     request_timeout_s: float = 60.0
     history: list[Delivered] = field(default_factory=list)
-    _kept_back: list[tuple[Worker, Callable[[], None]]] = field(default_factory=list)
+    _deferred: list[tuple[Worker, Callable[[], None]]] = field(default_factory=list)
 
     def call(
         self,
@@ -72,7 +72,7 @@ class Network:
         *,
         deadline_s: float,
     ) -> T:
-        """Send, wait, and send again when no answer came within the request's time-out, as librdkafka does.
+        """Send, wait, and send again if no answer came within the request's time-out, as librdkafka does.
 
         Raises RequestTimedOut at ``deadline_s``, BrokerError for a refusal.
         """
@@ -88,23 +88,23 @@ class Network:
     def post(
         self, sender: Sender, request: str, act: Callable[[], T], then: Callable[[Answer[T] | None], None]
     ) -> None:
-        """Send without waiting; ``then`` gets the answer, or None when none came within the request's time-out."""
-        answer = self._send(sender, request, act, lambda: self._tell(sender, lambda: then(answer)))
+        """Send without waiting; ``then`` is called with the answer, or with None after the request's time-out."""
+        answer = self._send(sender, request, act, lambda: self._deliver(sender, lambda: then(answer)))
 
         def give_up() -> None:
             if not answer.came:
                 answer.came = True
-                self._tell(sender, lambda: then(None))
+                self._deliver(sender, lambda: then(None))
 
         self.schedule.at(self.clock.now_s + self.request_timeout_s, give_up)
 
     def thaw(self, worker: Worker) -> None:
-        """Let a frozen client go on: the answers that came meanwhile reach it now."""
+        """Continue a frozen client: it gets the answers that came meanwhile."""
         self.schedule.thaw(worker)
-        mine = [told for kept, told in self._kept_back if kept is worker]
-        self._kept_back = [k for k in self._kept_back if k[0] is not worker]
-        for told in mine:
-            told()
+        deferred = [deliver for each, deliver in self._deferred if each is worker]
+        self._deferred = [each for each in self._deferred if each[0] is not worker]
+        for deliver in deferred:
+            deliver()
 
     def _send(
         self, sender: Sender, request: str, act: Callable[[], T], arrived: Callable[[], None] = lambda: None
@@ -116,7 +116,7 @@ class Network:
             return answer
         act = act if fault is None or kind is not FaultKind.ERROR else _refusing(fault)
 
-        def deliver() -> None:
+        def serve() -> None:
             served = self._serve(sender, request, act)
             if kind is FaultKind.DUPLICATE:
                 self._serve(sender, request, act)
@@ -125,7 +125,7 @@ class Network:
                 arrived()
 
         delay_s = fault.delay_s if fault is not None and kind is FaultKind.DELAY else 0.0
-        self.schedule.at(self.clock.now_s + self.latency_s + delay_s, deliver)
+        self.schedule.at(self.clock.now_s + self.latency_s + delay_s, serve)
         return answer
 
     def _serve(self, sender: Sender, request: str, act: Callable[[], T]) -> Answer[T]:
@@ -138,11 +138,11 @@ class Network:
         self.history.append(Delivered(self.clock.now_s, sender.name, request, result))
         return answer
 
-    def _tell(self, sender: Sender, told: Callable[[], None]) -> None:
+    def _deliver(self, sender: Sender, deliver: Callable[[], None]) -> None:
         if self.schedule.is_frozen(sender.worker):
-            self._kept_back.append((sender.worker, told))
+            self._deferred.append((sender.worker, deliver))
         else:
-            told()
+            deliver()
 
 
 def _refusing(fault: Fault) -> Callable[[], Any]:

@@ -1,8 +1,8 @@
-"""The offsets topic: one record for each partition, and how its records are read (P4).
+"""The offsets topic: one record for each partition of a commit, and how its records are read (P4).
 
-Each record says to which commit it belongs and how many records that commit has, so a reader can tell a whole commit
-from the beginning of one whose writer died. Transactional commits stand there as pending until a marker of their
-producer; between commits of one partition the later place in the log wins, not the later marker (KAFKA-16157's rule).
+Each record has the number of its commit and the number of that commit's records, so a reader recognises a torn commit,
+whose writer died. Transactional commits are pending until a marker of their producer; between commits of one partition
+the later one in the log wins, not the one with the later marker (KAFKA-16157).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eos_client.testing.simulator.brokers.model import BrokerError, OffsetAndMet
 
 
 class CoordinatorDiedError(BrokerError):
-    """The coordinator died while it wrote to its log; whoever asked cannot know how far it came."""
+    """The coordinator died while it wrote to its log; the client cannot know how many records were written."""
 
     def __init__(self, why: str) -> None:
         super().__init__("COORDINATOR_NOT_AVAILABLE", why)
@@ -26,7 +26,7 @@ class CoordinatorDiedError(BrokerError):
 class OffsetRecord:
     """One partition of a commit. ``entry`` None deletes; ``producer`` is set in a transactional commit.
 
-    ``repairs``: it writes again what is in force already, after a commit of this partition was found torn.
+    ``repairs``: it repeats the offset in force, because a torn commit of this partition was found.
     """
 
     group_id: str
@@ -40,7 +40,7 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class OffsetMarker:
-    """The end of a producer's transaction in one group: its pending offsets come into force, or are dropped."""
+    """The end of a producer's transaction in one group: its pending offsets are committed or dropped."""
 
     group_id: str
     producer: ProducerIdentity
@@ -65,20 +65,20 @@ class PendingOffsets:
         self._staged: dict[str, dict[int, dict[PartitionKey, _Staged]]] = {}
 
     def stage(self, record: OffsetRecord, producer: ProducerIdentity) -> None:
-        """Add one partition; it replaces what the same transaction said of it before."""
+        """Add one partition; it replaces an earlier offset of the same transaction."""
         producers = self._staged.setdefault(record.group_id, {})
         producers.setdefault(producer.producer_id, {})[record.partition] = _Staged(record)
 
     def overtake(self, later: OffsetRecord) -> None:
-        """Let ``later``, which is in force, win over what was staged for its partition at earlier places in the log."""
+        """Let ``later``, which is in force, override offsets of its partition that were staged earlier in the log."""
         for staged in self._of_partition(later):
             if staged.record.commit_number < later.commit_number:
                 staged.overtaken = True
 
     def complete(self, group_id: str, producer_id: int, *, committed: bool) -> list[OffsetRecord]:
-        """End a transaction. Returns what comes into force by it."""
+        """End a transaction. Returns the records that come into force."""
         offsets = self._staged.get(group_id, {}).pop(producer_id, {})
-        self._tidy(group_id)
+        self._remove_empty(group_id)
         if not committed:
             return []
         return [staged.record for staged in offsets.values() if not staged.overtaken]
@@ -93,11 +93,11 @@ class PendingOffsets:
         return dict(sorted(found.items()))
 
     def groups(self) -> tuple[str, ...]:
-        """Return the ids of the groups in which something is pending."""
+        """Return the ids of the groups with pending commits."""
         return tuple(sorted(self._staged))
 
     def records(self) -> Iterator[OffsetRecord]:
-        """Yield all that is pending."""
+        """Yield all pending records."""
         for producers in self._staged.values():
             for offsets in producers.values():
                 for staged in offsets.values():
@@ -108,15 +108,15 @@ class PendingOffsets:
             if record.partition in offsets:
                 yield offsets[record.partition]
 
-    def _tidy(self, group_id: str) -> None:
+    def _remove_empty(self, group_id: str) -> None:
         producers = {number: offsets for number, offsets in self._staged.get(group_id, {}).items() if offsets}
         self._staged.pop(group_id, None)
         if producers:
             self._staged[group_id] = producers
 
 
-def brought_into_force(run: Sequence[OffsetLogRecord], pending: PendingOffsets) -> list[OffsetRecord]:
-    """Read one whole commit, or one marker: move ``pending`` on, and return what holds from now on."""
+def apply_run(run: Sequence[OffsetLogRecord], pending: PendingOffsets) -> list[OffsetRecord]:
+    """Apply one whole commit, or one marker, to ``pending``; returns the records that come into force."""
     effective: list[OffsetRecord] = []
     for record in run:
         if isinstance(record, OffsetMarker):
@@ -132,7 +132,7 @@ def brought_into_force(run: Sequence[OffsetLogRecord], pending: PendingOffsets) 
 
 
 class OffsetLog:
-    """The durable side: it outlives the store that writes it. Only the store that opened it last may write."""
+    """The durable log, which survives its store. Only the store that opened it last may write."""
 
     def __init__(self, records: Iterable[OffsetLogRecord] = ()) -> None:
         self._records: list[OffsetLogRecord] = list(records)
@@ -145,7 +145,7 @@ class OffsetLog:
 
     @property
     def records(self) -> tuple[OffsetLogRecord, ...]:
-        """All that is in the log, torn commits and markers included."""
+        """All records, including torn commits and markers."""
         return tuple(self._records)
 
     def runs(self) -> Iterator[tuple[list[OffsetLogRecord], bool]]:
@@ -155,41 +155,41 @@ class OffsetLog:
             yield run, len(run) == run[0].commit_size
 
     def open(self) -> int:
-        """Begin to write, in the place of whoever wrote before. Returns the right to ``append``."""
+        """Become the log's only writer. Returns the writer's number, for `append`."""
         self._writer += 1
         return self._writer
 
     def append(self, writer: int, records: Sequence[OffsetLogRecord]) -> None:
-        """Write ``records`` one after the other; what has been written when this returns outlives the writer.
+        """Write ``records`` one after the other; they are durable when this returns.
 
-        Raises BrokerError NOT_COORDINATOR when somebody else opened the log since, or the writer died, and
-        CoordinatorDiedError when it dies here.
+        Raises BrokerError NOT_COORDINATOR if another writer has opened the log since, or the writer died, and
+        CoordinatorDiedError if it dies here.
         """
         if writer != self._writer:
             raise BrokerError("NOT_COORDINATOR", "the offsets log has another writer")
-        left = self._records_until_death
-        if left is None or left > len(records):
+        remaining = self._records_until_death
+        if remaining is None or remaining > len(records):
             self._records += records
-            self._records_until_death = None if left is None else left - len(records)
+            self._records_until_death = None if remaining is None else remaining - len(records)
             return
-        self._records += records[:left]
+        self._records += records[:remaining]
         self._records_until_death = None
         self._writer += 1
-        raise CoordinatorDiedError(f"after {left} of {len(records)} records")
+        raise CoordinatorDiedError(f"after {remaining} of {len(records)} records")
 
     def die_after(self, records: int) -> None:
-        """Let the writer die, once, when that many more records are written: a test's fault, also within a commit.
+        """Let the writer die, once, after that many more records: a test's fault, also within a commit.
 
-        At the last record of a commit it dies between writing and saying so.
+        At the last record of a commit it dies after writing and before it answers.
         """
         self._records_until_death = records
 
     def compact(self) -> None:
-        """Remove what has no effect any more.
+        """Remove records without an effect.
 
         It keeps the latest record of each group and partition, with all records of its commit (else that commit would
         look torn) and the marker that brought it into force; pending commits; and each producer's last marker, which
-        knows its epoch.
+        has its epoch.
         """
         keep = _Live(self.runs()).commit_numbers
         self._records = [record for record in self._records if record.commit_number in keep]
@@ -210,14 +210,14 @@ class _Live:
 
     def _read(self, run: Sequence[OffsetLogRecord]) -> None:
         number = run[0].commit_number
-        effective = brought_into_force(run, self._pending)
+        effective = apply_run(run, self._pending)
         for record in run:
             if isinstance(record, OffsetMarker):
                 self._last_markers[record.producer.producer_id] = number
             else:
                 self._partitions.setdefault(number, []).append((record.group_id, record.partition))
         for record in effective:
-            # A repair repeats what is in force, and the torn commit that it covers is removed together with it.
+            # A repair repeats the offset in force, and is removed together with the torn commit that it covers.
             if not record.repairs:
                 self._latest[record.group_id, record.partition] = record
             if record.producer is not None:

@@ -1,8 +1,8 @@
-"""Offset storage behind the group coordinator (P4): what a commit writes, and what a restart finds.
+"""Offset storage of the group coordinator (P4): what a commit writes, and what a restart reads.
 
-A commit goes to the log first, all its records in one go, and only then, whole, into the table from which fetches are
-answered. A store that is made on a log recovers: it reads whole commits, leaves torn ones out, and writes the values
-that still hold for their partitions again, so that a cleaner which looks at keys alone cannot lose them.
+A commit is first written to the log, with all its records, and then to the table from which fetches are answered. A new
+store on a log recovers: it reads whole commits, ignores torn ones, and writes the offsets in force of their partitions
+again, so that a log cleaner, which compares keys only, cannot remove them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eos_client.testing.simulator.brokers.offset_log import (
     OffsetMarker,
     OffsetRecord,
     PendingOffsets,
-    brought_into_force,
+    apply_run,
 )
 from eos_client.testing.simulator.brokers.offset_table import PARTITIONS_MAX, OffsetTable
 
@@ -33,8 +33,8 @@ COMMIT_CODES = (
     "UNSTABLE_OFFSET_COMMIT",
     "OPERATION_NOT_ATTEMPTED",
 )
-"""What ``commit`` says of a partition. UNSTABLE_OFFSET_COMMIT: only to a compare-and-set, a transaction is open.
-OPERATION_NOT_ATTEMPTED: nothing is wrong with this one, but with another of the same commit."""
+"""The codes of ``commit``. UNSTABLE_OFFSET_COMMIT: a compare-and-set met an open transaction.
+OPERATION_NOT_ATTEMPTED: another partition of the same commit was refused."""
 
 
 class OffsetMismatchError(Exception):
@@ -45,7 +45,7 @@ class OffsetMismatchError(Exception):
 
     def __init__(self, actual: Mapping[PartitionKey, int | None], expected: Mapping[PartitionKey, int | None]) -> None:
         found = "; ".join(
-            f"{key.topic} [{key.partition}] is at {_said(offset)}, not at {_said(expected[key])}"
+            f"{key.topic} [{key.partition}] is at {_text(offset)}, not at {_text(expected[key])}"
             for key, offset in sorted(actual.items())
         )
         super().__init__(f"nothing was committed: {found}")
@@ -54,7 +54,7 @@ class OffsetMismatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PendingOffset:
-    """A partition whose offset is about to move: the producers with an open transaction that commits it."""
+    """A partition whose offset may move: the producers with an open transaction that commits it."""
 
     producers: tuple[ProducerIdentity, ...]
 
@@ -62,8 +62,8 @@ class PendingOffset:
 class OffsetStore:
     """Committed and pending offsets of all groups, recovered from ``log``; from then on it is the log's only writer.
 
-    ``partition_count`` tells how many partitions a topic has, 0 for an unknown one; without it every topic is known.
-    Raises CoordinatorDiedError if a test lets it die in its recovery; the next store on the same log goes on.
+    ``partition_count`` returns how many partitions a topic has, 0 for an unknown one; without it every topic exists.
+    Raises CoordinatorDiedError if a test lets it die in its recovery; the next store on the same log recovers.
     """
 
     def __init__(self, log: OffsetLog, *, partition_count: Callable[[str], int] | None = None) -> None:
@@ -89,13 +89,13 @@ class OffsetStore:
         """Commit all of ``offsets``, or none; returns a code of COMMIT_CODES for each partition.
 
         ``expected`` makes it a compare-and-set: these partitions must be at these offsets now (None: at none), else
-        nothing is written and OffsetMismatchError names the actual ones. They need not be those that are committed.
-        Raises BrokerError NOT_COORDINATOR when another store recovered from the log since.
+        nothing is written and OffsetMismatchError has the actual ones. They need not be those that are committed.
+        Raises BrokerError NOT_COORDINATOR if another store has opened the log since.
         """
         faults = self._faults(offsets)
         if expected is not None and not faults:
-            unsettled = self._pending.of_group(group_id)
-            faults = {key: "UNSTABLE_OFFSET_COMMIT" for key in expected if key in unsettled}
+            unstable = self._pending.of_group(group_id)
+            faults = {key: "UNSTABLE_OFFSET_COMMIT" for key in expected if key in unstable}
         if faults:
             return {key: faults.get(key, "OPERATION_NOT_ATTEMPTED") for key in (*offsets, *faults)}
         if expected is not None:
@@ -108,8 +108,8 @@ class OffsetStore:
     ) -> None:
         """TxnOffsetCommit: keep ``offsets`` pending until the producer's marker; all of them, or none.
 
-        Raises BrokerError with a code of COMMIT_CODES for the first partition at fault, INVALID_PRODUCER_EPOCH when a
-        later epoch of the producer was seen here, in a commit or in a marker.
+        Raises BrokerError with a code of COMMIT_CODES for the first partition at fault, INVALID_PRODUCER_EPOCH if a
+        commit or marker had a later epoch of the producer.
         """
         for key, code in self._faults(offsets).items():
             raise BrokerError(code, f"{key.topic} [{key.partition}]")
@@ -120,40 +120,40 @@ class OffsetStore:
         self._write(self._new_run(group_id, offsets, producer))
 
     def complete(self, group_id: str, producer: ProducerIdentity, *, committed: bool) -> None:
-        """Write the marker of the producer's transaction: what it staged comes into force, or is dropped.
+        """Write the marker of the producer's transaction: its staged offsets are committed or dropped.
 
-        A commit of the same partition that stands later in the log than the staged one has won already. A marker may
-        carry a later epoch than the staged offsets (a time-out's abort does) and may be repeated; one with an earlier
-        epoch than was seen here comes too late and does nothing.
+        A commit of the same partition later in the log overrides the staged one. A marker may have a later epoch than
+        the staged offsets (the abort after a time-out does) and may be repeated; one with an earlier epoch than the
+        producer's latest has no effect.
         """
         if not self._is_fenced(producer):
             self._write([OffsetMarker(group_id, producer, committed, self._commit_number + 1)])
 
     def delete_group(self, group_id: str) -> None:
-        """Forget all offsets of the group. What an open transaction staged before does not come into force any more."""
+        """Delete all offsets of the group, also those that an open transaction has staged."""
         self.delete(group_id, dict.fromkeys((*self._table.of_group(group_id), *self._pending.of_group(group_id))))
 
     def delete(self, group_id: str, partitions: Iterable[PartitionKey]) -> None:
-        """Forget the group's offsets of ``partitions``, as when their topic is deleted."""
+        """Delete the group's offsets of ``partitions``, as after the deletion of their topic."""
         self._write(self._new_run(group_id, dict.fromkeys(partitions)))
 
-    # -- answers -------------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------
 
     def fetch(
         self, group_id: str, partitions: Iterable[PartitionKey] | None, *, require_stable: bool
     ) -> dict[PartitionKey, FetchedOffset]:
-        """Return the committed offset, or none, of each of ``partitions``; None asks for all that the group has.
+        """Return the committed offset, if any, of each of ``partitions``; None: of all the group's partitions.
 
-        A topic or partition nobody knows has no offset, and that is no error. ``require_stable``: a partition with a
+        An unknown topic or partition has no offset, which is no error. ``require_stable``: a partition with a
         pending transactional commit has code UNSTABLE_OFFSET_COMMIT and no offset (KIP-447).
         """
-        unsettled = self._pending.of_group(group_id)
+        unstable = self._pending.of_group(group_id)
         committed = self._table.of_group(group_id) if partitions is None else {}
-        asked = sorted({*committed, *unsettled}) if partitions is None else partitions
+        wanted = sorted({*committed, *unstable}) if partitions is None else partitions
         answer = {}
-        for key in asked:
+        for key in wanted:
             entry = committed[key] if key in committed else self._table.get(group_id, key)
-            if require_stable and key in unsettled:
+            if require_stable and key in unstable:
                 answer[key] = FetchedOffset(None, code="UNSTABLE_OFFSET_COMMIT")
             else:
                 answer[key] = FetchedOffset(None) if entry is None else FetchedOffset(entry.offset, entry.metadata)
@@ -168,13 +168,13 @@ class OffsetStore:
         return tuple(sorted({*self._table.groups(), *self._pending.groups()}))
 
     def reopened(self) -> OffsetStore:
-        """Return what a restarted coordinator recovers from the same log; this store may not write any more."""
+        """Return the store of a restarted coordinator on the same log; this store may not write any more."""
         return OffsetStore(self.log, partition_count=self._partition_count)
 
     # -- recovery ------------------------------------------------------------------------------------------------
 
     def _read_log(self) -> dict[tuple[str, PartitionKey], None]:
-        """Take over every whole commit. Returns the partitions whose last record is part of a torn one."""
+        """Apply every whole commit. Returns the partitions whose last record is part of a torn one."""
         torn: dict[tuple[str, PartitionKey], None] = {}
         for run, is_whole in self.log.runs():
             self._commit_number = run[0].commit_number
@@ -232,7 +232,7 @@ class OffsetStore:
         return [OffsetRecord(group_id, key, entry, number, len(offsets), producer) for key, entry in offsets.items()]
 
     def _write(self, run: Sequence[OffsetLogRecord]) -> None:
-        """First the log, then the table: a death between both loses nothing, as a restart reads the log."""
+        """Write the log, then the table: a death in between loses nothing, because a restart reads the log."""
         if not run:
             return
         self._commit_number += 1
@@ -249,7 +249,7 @@ class OffsetStore:
                 self._epochs[producer.producer_id] = max(
                     producer.producer_epoch, self._epochs.get(producer.producer_id, 0)
                 )
-        effective = brought_into_force(run, self._pending)
+        effective = apply_run(run, self._pending)
         if not effective:
             return
         entries = {record.partition: record.entry for record in effective if record.entry is not None}
@@ -259,5 +259,5 @@ class OffsetStore:
             self._table.remove(effective[0].group_id, [record.partition for record in effective])
 
 
-def _said(offset: int | None) -> str:
+def _text(offset: int | None) -> str:
     return "no offset" if offset is None else str(offset)

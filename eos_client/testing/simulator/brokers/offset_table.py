@@ -1,8 +1,8 @@
 """Committed offsets in memory: at most 64 bytes an entry, also for a million groups (P4; the benchmark measures it).
 
-A dict of Python objects takes several hundred bytes an entry, so the rows live in an SQLite database in memory. A
-group's name stands there once for each topic, a topic's name once in all; an offset's row has a number made of that
-pair's number and the partition. Each update is one SQL statement, so it happens under SQLite's one lock, or not at all.
+A dict of Python objects takes several hundred bytes an entry, so the rows are in an SQLite database in memory. A
+group's name is stored once for each topic, a topic's name once; the row id of an offset combines the number of that
+pair with the partition. Each update is one SQL statement, so SQLite executes it atomically.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from eos_client.testing.simulator.brokers.model import OffsetAndMetadata, PartitionKey
 
 PARTITIONS_MAX = 2**31
-"""How many partitions a topic may have: Kafka numbers them with an int32."""
+"""The largest number of partitions of a topic: Kafka numbers them with an int32."""
 
 _SCHEMA = (
     "CREATE TABLE pairs (group_id TEXT, topic INTEGER, number INTEGER, PRIMARY KEY (group_id, topic)) WITHOUT ROWID",
@@ -29,7 +29,7 @@ _REMOVE = "DELETE FROM offsets WHERE row IN (SELECT value FROM json_each(?))"
 
 
 class OffsetTable:
-    """The offsets in force, by group and partition. It holds complete commits only; that is the store's care."""
+    """The offsets in force, by group and partition. The store adds complete commits only."""
 
     def __init__(self) -> None:
         self._rows = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -45,9 +45,9 @@ class OffsetTable:
         return int(self._rows.execute("SELECT count(*) FROM offsets").fetchone()[0])
 
     def put(self, group_id: str, offsets: Mapping[PartitionKey, OffsetAndMetadata]) -> None:
-        """Set all of ``offsets`` at once; a reader sees all of them or none."""
+        """Set all of ``offsets`` atomically: a reader sees all of them or none."""
         first_rows = {
-            topic: self._first_row_made(group_id, topic) for topic in dict.fromkeys(key[0] for key in offsets)
+            topic: self._first_row_or_new(group_id, topic) for topic in dict.fromkeys(key[0] for key in offsets)
         }
         rows = [
             (first_rows[key.topic] + key.partition, entry.offset, _escaped(entry.metadata))
@@ -56,13 +56,13 @@ class OffsetTable:
         self._rows.execute(_PUT, (json.dumps(rows),))
 
     def remove(self, group_id: str, partitions: Iterable[PartitionKey]) -> None:
-        """Forget all of ``partitions`` at once. Those without an offset do not matter."""
+        """Remove all of ``partitions`` atomically. Those without an offset are ignored."""
         valid = [key for key in partitions if 0 <= key.partition < PARTITIONS_MAX]
         found = [(key, self._first_row(group_id, key.topic)) for key in valid]
         rows = [first_row + key.partition for key, first_row in found if first_row is not None]
         self._rows.execute(_REMOVE, (json.dumps(rows),))
         for topic in dict.fromkeys(key.topic for key, first_row in found if first_row is not None):
-            self._forget_empty_pair(group_id, topic)
+            self._remove_empty_pair(group_id, topic)
 
     def get(self, group_id: str, partition: PartitionKey) -> OffsetAndMetadata | None:
         """Return the offset of ``partition``, or None."""
@@ -99,7 +99,7 @@ class OffsetTable:
         ).fetchone()
         return None if row is None else int(row[0]) * PARTITIONS_MAX
 
-    def _first_row_made(self, group_id: str, topic: str) -> int:
+    def _first_row_or_new(self, group_id: str, topic: str) -> int:
         known = self._first_row(group_id, topic)
         if known is not None:
             return known
@@ -111,12 +111,12 @@ class OffsetTable:
         self._pairs_made += 1
         return number * PARTITIONS_MAX
 
-    def _forget_empty_pair(self, group_id: str, topic: str) -> None:
+    def _remove_empty_pair(self, group_id: str, topic: str) -> None:
         first_row = self._first_row(group_id, topic)
         if first_row is None:
             return
-        left = self._rows.execute("SELECT 1 FROM offsets WHERE row BETWEEN ? AND ? LIMIT 1", _rows_of(first_row))
-        if left.fetchone() is None:
+        remaining = self._rows.execute("SELECT 1 FROM offsets WHERE row BETWEEN ? AND ? LIMIT 1", _rows_of(first_row))
+        if remaining.fetchone() is None:
             pair = (group_id, self._topic_numbers[topic])
             self._rows.execute("DELETE FROM pairs WHERE group_id = ? AND topic = ?", pair)
 

@@ -1,4 +1,4 @@
-"""One partition's log: data and control records, what readers may see, and which writes it refuses."""
+"""One partition's log: data and control records, the offsets that readers may see, and refused writes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TO_HIGH_WATERMARK = -1
 
 
 class PartitionLog:
-    """A partition as its leader has it. Offsets are given without gaps; nothing is compacted.
+    """The log of a partition's leader. Offsets have no gaps; nothing is compacted.
 
-    ``on_change`` is called when readers may see something else than before.
+    ``on_change`` is called when readers may see other records than before.
     """
 
     def __init__(self, settings: BrokerSettings, on_change: Callable[[], None] = lambda: None) -> None:
@@ -40,7 +40,7 @@ class PartitionLog:
         self._ended: list[tuple[int, int]] = []
         self._aborted: set[int] = set()
 
-    # -- what it looks like --------------------------------------------------------------------------------------
+    # -- its state ----------------------------------------------------------------------------------------------
 
     @property
     def records(self) -> tuple[StoredRecord, ...]:
@@ -49,38 +49,38 @@ class PartitionLog:
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that is still there."""
+        """The first offset that was not deleted."""
         return self._log_start_offset
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record gets."""
+        """The offset of the next record."""
         return self._log_start_offset + len(self._records)
 
     @property
     def high_watermark(self) -> int:
-        """Everything below is replicated, and may be read."""
+        """The end of the replicated records, which may be read."""
         return self._high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """No transaction below is undecided; one whose marker is not replicated yet is undecided, too."""
+        """The first offset of a transaction that is open or whose marker is not replicated; else the high watermark."""
         undecided = [*self._open.values(), *(first for first, _ in self._ended)]
         return min(self._high_watermark, max(self._log_start_offset, min(undecided, default=self._high_watermark)))
 
     @property
     def producer_count(self) -> int:
-        """How many producers it remembers."""
+        """How many producers have a state here."""
         return len(self._producers)
 
     @property
     def max_in_flight_sequence_number_per_connection(self) -> int:
-        """How many sequences a producer may have in flight: what it learns at its start."""
+        """How many sequences a producer may have in flight."""
         return self._window
 
     @property
     def replicating(self) -> bool:
-        """Whether the followers keep up. While they do not, the high watermark stays; then it catches up."""
+        """Whether followers replicate. While they do not, the high watermark stays."""
         return self._replicating
 
     @replicating.setter
@@ -91,12 +91,12 @@ class PartitionLog:
     # -- writing -------------------------------------------------------------------------------------------------
 
     def append(self, batch: RecordBatch, now_s: float) -> int:
-        """Append ``batch`` and return its first offset; of a duplicate, the offset at which it lies already.
+        """Append ``batch`` and return its first offset; for a duplicate, the offset of the batch in the log.
 
         Raises BrokerError INVALID_RECORD (no records, or an id without a sequence), MSG_SIZE_TOO_LARGE (above
         ``message.max.bytes``), INVALID_TIMESTAMP (KIP-937), INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        DUPLICATE_SEQUENCE_NUMBER (written, and the offset is not known any more), and INVALID_TXN_STATE (a plain
-        batch within the producer's transaction).
+        DUPLICATE_SEQUENCE_NUMBER (in the log, at an unknown offset), and INVALID_TXN_STATE (a plain batch within the
+        producer's transaction).
         """
         idempotent = batch.producer_id != NO_PRODUCER_ID
         if not batch.records or (idempotent and not 0 <= batch.base_sequence < SEQUENCES):
@@ -109,29 +109,29 @@ class PartitionLog:
             if known_offset is not None:
                 return known_offset
             if batch.producer_id in self._open and not batch.transactional:
-                raise BrokerError("INVALID_TXN_STATE", f"producer {batch.producer_id} is within a transaction")
+                raise BrokerError("INVALID_TXN_STATE", f"producer {batch.producer_id} has an open transaction")
         base_offset = self.log_end_offset
         if idempotent:
-            self._producers.appended(batch, base_offset, now_s)
+            self._producers.record_append(batch, base_offset, now_s)
         if batch.transactional:
             self._open.setdefault(batch.producer_id, base_offset)
-        self._records.extend(_stored(batch, place, base_offset) for place in range(len(batch.records)))
+        self._records.extend(_stored(batch, index, base_offset) for index in range(len(batch.records)))
         self._replicate()
         return base_offset
 
     def _check_times(self, batch: RecordBatch, now_ms: float) -> None:
         first_ms, last_ms = now_ms - self._before_max_ms, now_ms + self._after_max_ms
-        wrong = [place for place, record in enumerate(batch.records) if not first_ms <= record.timestamp_ms <= last_ms]
+        wrong = [index for index, record in enumerate(batch.records) if not first_ms <= record.timestamp_ms <= last_ms]
         if wrong:
             raise BrokerError("INVALID_TIMESTAMP", f"records {wrong} of the batch at {now_ms:.0f} ms", frozenset(wrong))
 
     def append_marker(self, producer: ProducerIdentity, marker: Marker, now_s: float) -> int:
-        """End the transaction of ``producer``, if it has one here, and return the control record's offset.
+        """End the transaction of ``producer``, if it has one here; returns the control record's offset.
 
-        A marker with a newer epoch fences older ones from here on. Raises BrokerError INVALID_PRODUCER_EPOCH.
+        A marker with a newer epoch fences older epochs. Raises BrokerError INVALID_PRODUCER_EPOCH.
         """
         self._producers.check_epoch(producer)
-        self._producers.seen(producer, now_s)
+        self._producers.record_write(producer, now_s)
         offset = self.log_end_offset
         producer_id = producer.producer_id
         self._records.append(
@@ -164,12 +164,13 @@ class PartitionLog:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def fetch(self, offset: int, records_max: int, *, read_committed: bool) -> Fetched:
-        """Return up to ``records_max`` data records from ``offset``, below the high watermark or last stable offset.
+        """Return up to ``records_max`` data records from ``offset`` to the high watermark or last stable offset.
 
         ``read_committed`` leaves out aborted records. Raises BrokerError OFFSET_OUT_OF_RANGE.
         """
         if not self._log_start_offset <= offset <= self.log_end_offset:
-            raise BrokerError("OFFSET_OUT_OF_RANGE", f"{offset}, {self._log_start_offset} to {self.log_end_offset} is")
+            start, end = self._log_start_offset, self.log_end_offset
+            raise BrokerError("OFFSET_OUT_OF_RANGE", f"offset {offset} is outside {start} to {end}")
         found: list[StoredRecord] = []
         next_offset = offset
         for record in self._between(offset, self._readable_end(read_committed=read_committed)):
@@ -181,7 +182,7 @@ class PartitionLog:
         return Fetched(tuple(found), next_offset, self._log_start_offset, self._high_watermark, self.last_stable_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, read_committed: bool = False) -> int | None:
-        """Return the offset of the first readable record, or marker, at or after ``timestamp_ms``; None: no such."""
+        """Return the offset of the first readable record or marker not before ``timestamp_ms``; None: there is none."""
         readable = self._between(self._log_start_offset, self._readable_end(read_committed=read_committed))
         return next((record.offset for record in readable if record.timestamp_ms >= timestamp_ms), None)
 
@@ -192,12 +193,12 @@ class PartitionLog:
         start = self._log_start_offset
         return (self._records[at - start] for at in range(max(offset, start), end_offset))
 
-    # -- forgetting ----------------------------------------------------------------------------------------------
+    # -- deletion ------------------------------------------------------------------------------------------------
 
     def delete_records(self, before_offset: int) -> None:
-        """Delete what lies before ``before_offset``; `TO_HIGH_WATERMARK` deletes all that is replicated.
+        """Delete the records before ``before_offset``; `TO_HIGH_WATERMARK` deletes all replicated ones.
 
-        What is known of producers stays (KAFKA-8710). Raises BrokerError OFFSET_OUT_OF_RANGE.
+        The state of producers stays (KAFKA-8710). Raises BrokerError OFFSET_OUT_OF_RANGE.
         """
         start_offset = self._high_watermark if before_offset == TO_HIGH_WATERMARK else before_offset
         if not 0 <= start_offset <= self._high_watermark:
@@ -209,17 +210,17 @@ class PartitionLog:
             self._on_change()
 
     def expire_producers(self, not_since_s: float) -> None:
-        """Forget producers that wrote nothing since ``not_since_s``, but never one with an open transaction."""
-        self._producers.expire(not_since_s, spared=self._open)
+        """Remove the state of producers without a write after ``not_since_s`` and without an open transaction."""
+        self._producers.expire(not_since_s, kept=self._open)
 
 
-def _stored(batch: RecordBatch, place: int, base_offset: int) -> StoredRecord:
-    record = batch.records[place]
+def _stored(batch: RecordBatch, index: int, base_offset: int) -> StoredRecord:
+    record = batch.records[index]
     sequence = (
-        batch.base_sequence if batch.producer_id == NO_PRODUCER_ID else sequence_after(batch.base_sequence, place)
+        batch.base_sequence if batch.producer_id == NO_PRODUCER_ID else sequence_after(batch.base_sequence, index)
     )
     return StoredRecord(
-        base_offset + place,
+        base_offset + index,
         record.value,
         record.key,
         record.headers,

@@ -1,4 +1,4 @@
-"""Another member of the group: it takes part in rebalances and does nothing with its records."""
+"""Another member of the group, which takes part in rebalances and does not consume."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from eos_client.testing.simulator.brokers.group_requests import (
 from eos_client.testing.simulator.brokers.model import NO_GENERATION, BrokerError, Membership, PartitionKey
 
 _STEP_S = 0.01
-_QUIET_STEP_S = 0.1
+_IDLE_STEP_S = 0.1
 _NO_MEMBER = frozenset({"UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"})
 _REJOINS = frozenset({"REBALANCE_IN_PROGRESS", "ILLEGAL_GENERATION"}) | _NO_MEMBER
 
 
 class PeerMember:
-    """A member that answers the coordinator promptly: it gives up and takes over whatever it is told.
+    """A member that applies the coordinator's assignments immediately.
 
     ``assignor`` None means KIP-848. A `Worker`; ``leave`` ends it.
     """
@@ -45,16 +45,16 @@ class PeerMember:
         self._assignor = assignor
         self._waits_for_round = False
         self._generation = NO_GENERATION
-        self._quiet_steps = 0
+        self._idle_steps = 0
         self.member_id = name if assignor is None else ""
         self._step()
 
     def work(self) -> None:
-        """Answer the coordinator."""
+        """Send the next request to the coordinator."""
         before = self._state
         self._step()
-        self._quiet_steps = 0 if self._state != before else self._quiet_steps + 1
-        self.due_s = self._clock() + min(_QUIET_STEP_S, _STEP_S * (1 + self._quiet_steps))
+        self._idle_steps = 0 if self._state != before else self._idle_steps + 1
+        self.due_s = self._clock() + min(_IDLE_STEP_S, _STEP_S * (1 + self._idle_steps))
 
     @property
     def _state(self) -> tuple[object, ...]:
@@ -76,9 +76,9 @@ class PeerMember:
     def _step(self) -> None:
         try:
             if self._assignor is None:
-                self._beat()
+                self._send_heartbeat()
             elif self._waits_for_round:
-                self._take_round()
+                self._take_assignment()
             elif self._generation == NO_GENERATION:
                 self._join(self._assignor)
             else:
@@ -86,9 +86,9 @@ class PeerMember:
         except BrokerError as error:
             if error.code not in _REJOINS:
                 raise
-            self._rejoin(forgotten=error.code in _NO_MEMBER)
+            self._rejoin(is_unknown=error.code in _NO_MEMBER)
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         joining = self._generation == NO_GENERATION
         answer = self._groups.consumer_heartbeat(
             self._group_id,
@@ -111,15 +111,15 @@ class PeerMember:
         )
         self._waits_for_round = True
 
-    def _take_round(self) -> None:
+    def _take_assignment(self) -> None:
         answer = self._groups.joined(self._group_id, self.member_id)
         if answer is None:
             return
         self._waits_for_round = False
         self._generation, self.owned = answer.generation, answer.assigned
 
-    def _rejoin(self, *, forgotten: bool) -> None:
+    def _rejoin(self, *, is_unknown: bool) -> None:
         self._generation, self._waits_for_round = NO_GENERATION, False
-        if forgotten:
+        if is_unknown:
             self.owned = frozenset()
             self.member_id = self.member_id if self._assignor is None else ""

@@ -1,7 +1,7 @@
-"""What a partition remembers of idempotent producers: epoch, latest sequences, and where their batches lie.
+"""A partition's state of idempotent producers: epochs, latest sequences, and the offsets of their batches.
 
-Two windows behind one interface: Kafka's last five batches, or the latest sequence only, with duplicates told by
-arithmetic. All numbers lie packed in arrays, since a broker may know millions of producers.
+Two windows have one interface: Kafka's last five batches, or the latest sequence only, with which duplicates are
+recognised by arithmetic. All numbers are packed in arrays, since a broker may have millions of producers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def sequence_after(sequence: int, steps: int = 1) -> int:
 
 
 def steps_between(first: int, second: int) -> int:
-    """Return how many steps lead forward from sequence ``first`` to ``second``."""
+    """Return how many steps forward sequence ``second`` is from ``first``."""
     return (second - first) % SEQUENCES
 
 
 class PackedColumn:
-    """Whole numbers, the latest ``width`` of them for each row; one takes the bytes of ``kind``, an array's type."""
+    """The latest ``width`` integers of each row, in an array of the type ``kind``."""
 
     def __init__(self, kind: str, *, width: int = 1, empty: int = 0) -> None:
         self.numbers: array[int] = array(kind)
@@ -37,15 +37,15 @@ class PackedColumn:
         self._width = width
 
     def insert(self, row: int) -> None:
-        """Make room for a new ``row``."""
+        """Insert an empty ``row``."""
         self.numbers[row * self._width : row * self._width] = self._blank
 
     def clear(self, row: int) -> None:
-        """Forget what ``row`` holds."""
+        """Empty ``row``."""
         self.numbers[row * self._width : (row + 1) * self._width] = self._blank
 
     def push(self, row: int, number: int) -> None:
-        """Add the latest ``number`` to ``row``; its oldest one goes."""
+        """Append ``number`` to ``row`` and remove its oldest one."""
         start, end = row * self._width, (row + 1) * self._width
         self.numbers[start : end - 1] = self.numbers[start + 1 : end]
         self.numbers[end - 1] = number
@@ -59,7 +59,7 @@ class PackedColumn:
         return self.numbers[row * self._width : (row + 1) * self._width]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Forget all rows but ``rows``."""
+        """Remove all rows but ``rows``."""
         remaining: array[int] = array(self.numbers.typecode)
         for row in rows:
             remaining.extend(self.all(row))
@@ -69,8 +69,8 @@ class PackedColumn:
 class ProducerStates(ABC):
     """A partition's producers, one row each, sorted by id.
 
-    A producer id that is new is mostly the greatest one, as coordinators count upwards, so a row is mostly added at
-    the end. ``width``: how many batches a row keeps. ``begins_at_0``: whether an unknown producer must.
+    Coordinators count producer ids upwards, so a row is mostly added at the end. ``width``: how many batches a row
+    keeps. ``begins_at_0``: whether the first sequence of an unknown producer must be 0.
     """
 
     def __init__(self, width: int, *, begins_at_0: bool) -> None:
@@ -85,10 +85,10 @@ class ProducerStates(ABC):
         return len(self._ids.numbers)
 
     def check(self, batch: RecordBatch) -> int | None:
-        """Return None when ``batch`` may be appended, or the offset at which it lies already.
+        """Return None if ``batch`` may be appended, or its offset if it is in the log already.
 
         Raises BrokerError INVALID_PRODUCER_EPOCH (a newer producer has written), OUT_OF_ORDER_SEQUENCE_NUMBER, and
-        DUPLICATE_SEQUENCE_NUMBER (it lies in the log already, nobody knows where).
+        DUPLICATE_SEQUENCE_NUMBER (it is in the log already, at an unknown offset).
         """
         row = self._row(batch.producer_id)
         if row is None:
@@ -109,18 +109,18 @@ class ProducerStates(ABC):
         return offset
 
     def check_epoch(self, producer: ProducerIdentity) -> None:
-        """Raise BrokerError INVALID_PRODUCER_EPOCH when a newer epoch of the same producer has written."""
+        """Raise BrokerError INVALID_PRODUCER_EPOCH if a newer epoch of the same producer has written."""
         row = self._row(producer.producer_id)
         if row is not None and producer.producer_epoch < self._epochs.latest(row):
             raise BrokerError("INVALID_PRODUCER_EPOCH", f"{producer}, epoch {self._epochs.latest(row)} has written")
 
-    def appended(self, batch: RecordBatch, base_offset: int, now_s: float) -> None:
-        """Remember ``batch``, which now lies at ``base_offset``."""
-        row = self.seen(ProducerIdentity(batch.producer_id, batch.producer_epoch), now_s)
-        self._remember(row, batch, base_offset)
+    def record_append(self, batch: RecordBatch, base_offset: int, now_s: float) -> None:
+        """Store ``batch``, which was appended at ``base_offset``."""
+        row = self.record_write(ProducerIdentity(batch.producer_id, batch.producer_epoch), now_s)
+        self._store_batch(row, batch, base_offset)
 
-    def seen(self, producer: ProducerIdentity, now_s: float) -> int:
-        """Remember the epoch and the time of a write, and return the producer's row; a new epoch has no sequences."""
+    def record_write(self, producer: ProducerIdentity, now_s: float) -> int:
+        """Store the epoch and the time of a write; returns the producer's row. A new epoch has no sequences."""
         row = bisect_left(self._ids.numbers, producer.producer_id)
         if row == len(self) or self._ids.latest(row) != producer.producer_id:
             for column in self._columns():
@@ -133,15 +133,15 @@ class ProducerStates(ABC):
         self._used_ms.push(row, int(now_s * 1000))
         return row
 
-    def expire(self, not_since_s: float, spared: Container[int]) -> None:
-        """Forget producers that have not written since ``not_since_s``, but not those ``spared``."""
+    def expire(self, not_since_s: float, kept: Container[int]) -> None:
+        """Remove producers that have not written since ``not_since_s``, except those in ``kept``."""
         not_since_ms = int(not_since_s * 1000)
         if min(self._used_ms.numbers, default=not_since_ms + 1) > not_since_ms:
             return
         rows = [
             row
             for row, used_ms in enumerate(self._used_ms.numbers)
-            if used_ms > not_since_ms or self._ids.latest(row) in spared
+            if used_ms > not_since_ms or self._ids.latest(row) in kept
         ]
         for column in self._columns():
             column.keep(rows)
@@ -156,19 +156,19 @@ class ProducerStates(ABC):
     def _columns(self) -> tuple[PackedColumn, ...]:
         return self._ids, self._epochs, self._used_ms, *self._columns_of_batches()
 
-    def _remember(self, row: int, batch: RecordBatch, base_offset: int) -> None:
+    def _store_batch(self, row: int, batch: RecordBatch, base_offset: int) -> None:
         self._last_sequences.push(row, _last_sequence(batch))
         self._last_offsets.push(row, base_offset + len(batch.records) - 1)
 
     @abstractmethod
     def _offset_of(self, row: int, batch: RecordBatch) -> int | None:
-        """Return where ``batch`` lies, None if it does not; raise BrokerError when that is all that is known."""
+        """Return the offset of ``batch``, None if it is not in the log; raises BrokerError if its offset is unknown."""
 
 
 class FiveBatches(ProducerStates):
     """Kafka's window: a repeated batch is recognised among the last five and answered with its offset.
 
-    An unknown producer may begin at any sequence, as Kafka grants to clients before KIP-890: its state may have
+    An unknown producer may begin at any sequence, as Kafka allows clients before KIP-890: its state may have
     expired. An older batch that is repeated is refused with OUT_OF_ORDER_SEQUENCE_NUMBER, although it was written.
     """
 
@@ -179,8 +179,8 @@ class FiveBatches(ProducerStates):
     def _columns_of_batches(self) -> tuple[PackedColumn, ...]:
         return *super()._columns_of_batches(), self._counts
 
-    def _remember(self, row: int, batch: RecordBatch, base_offset: int) -> None:
-        super()._remember(row, batch, base_offset)
+    def _store_batch(self, row: int, batch: RecordBatch, base_offset: int) -> None:
+        super()._store_batch(row, batch, base_offset)
         self._counts.push(row, len(batch.records))
 
     def _offset_of(self, row: int, batch: RecordBatch) -> int | None:
@@ -192,11 +192,11 @@ class FiveBatches(ProducerStates):
 
 
 class LatestSequence(ProducerStates):
-    """The latest batch's sequence and offset only; ``window`` sequences up to that one are known to be written.
+    """The latest batch's sequence and offset only; ``window`` sequences up to that one are certainly written.
 
     So any number of batches may be in flight, as long as they span at most ``window`` sequences. Since they may come
-    in any order, an unknown producer must begin at 0, or a later batch could hide an earlier one for good. A repeated
-    latest batch is known by its last sequence: a producer never cuts its batches anew. The client's part is
+    in any order, an unknown producer must begin at 0, or a later batch could hide an earlier one for ever. A repeated
+    latest batch is recognised by its last sequence: a producer never changes its batches. The client's part is
     eos_client.testing.simulator.brokers.idempotent_sender.
     """
 
@@ -210,7 +210,7 @@ class LatestSequence(ProducerStates):
             return None
         if last_sequence == _last_sequence(batch):
             return self._last_offsets.latest(row) - len(batch.records) + 1
-        # Both ends: a batch that reaches beyond the last sequence is not written, whatever its beginning is.
+        # Both ends: a batch that reaches beyond the last sequence is not written, wherever it begins.
         behind = (steps_between(end, last_sequence) for end in (batch.base_sequence, _last_sequence(batch)))
         if max(behind) < self._window:
             raise BrokerError("DUPLICATE_SEQUENCE_NUMBER", f"{batch.base_sequence}, {last_sequence} was the last")
@@ -218,7 +218,7 @@ class LatestSequence(ProducerStates):
 
 
 def producer_states(settings: BrokerSettings) -> ProducerStates:
-    """Return the empty state of a partition, with the window that ``settings`` choose."""
+    """Return the empty state of a partition, with the window of ``settings``."""
     if settings.producer_state is ProducerStateKind.FIVE_BATCHES:
         return FiveBatches()
     return LatestSequence(settings.max_in_flight_sequence_number_per_connection)

@@ -1,6 +1,6 @@
-"""Runs clients' background work, late requests and scripted events in the order of their time.
+"""Runs clients' background work, late requests and scripted events in order of time.
 
-One thread runs everything. A client that waits lets the others work, so two runs of one story are the same.
+One thread runs everything, while a client waits, so two runs of one test are identical.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _SAME_MOMENT_MAX = 10_000
 
 
 class Worker(Protocol):
-    """Something with work of its own: a client's heartbeats, a coordinator's time-outs."""
+    """Background work: a client's heartbeats, a coordinator's time-outs."""
 
     @property
     def due_s(self) -> float:
-        """When it wants to work next; ``math.inf``: not by itself."""
+        """When the next work is due; ``math.inf``: none is."""
         ...
 
     def work(self) -> None:
-        """Do what is due now. Afterwards ``due_s`` must lie in the future."""
+        """Do the work that is due. Afterwards ``due_s`` must be in the future."""
         ...
 
 
@@ -42,50 +42,50 @@ class Schedule:
         clock.passes_by(self.run_until)
 
     def add(self, worker: Worker) -> None:
-        """Let ``worker`` work from now on, after those that were added before it."""
+        """Run ``worker`` from now on, after the workers that were added before it."""
         self._workers.append(worker)
-        self._sort_out()
+        self._update_awake()
 
     def remove(self, worker: Worker) -> None:
-        """Let ``worker`` work no more."""
+        """Stop running ``worker``."""
         self._workers = [w for w in self._workers if w is not worker]
-        self._sort_out()
+        self._update_awake()
 
     def freeze(self, worker: Worker) -> None:
         """Stop ``worker`` as SIGSTOP stops a process."""
         self._frozen.append(worker)
-        self._sort_out()
+        self._update_awake()
 
     def thaw(self, worker: Worker) -> None:
-        """Let a frozen ``worker`` go on; what was due meanwhile is due at once."""
+        """Continue a frozen ``worker``; work that was due meanwhile is due immediately."""
         self._frozen = [w for w in self._frozen if w is not worker]
-        self._sort_out()
+        self._update_awake()
 
-    def _sort_out(self) -> None:
+    def _update_awake(self) -> None:
         self._awake = [w for w in self._workers if not self.is_frozen(w)]
 
     def is_frozen(self, worker: Worker) -> bool:
-        """Whether ``worker`` is stopped."""
+        """Whether ``worker`` is frozen."""
         return any(w is worker for w in self._frozen)
 
     def at(self, when_s: float, action: Callable[[], object]) -> None:
-        """Run ``action`` once, at ``when_s``; actions of one moment keep their order."""
+        """Run ``action`` once, at ``when_s``; actions with the same time keep their order."""
         heapq.heappush(self._actions, (when_s, next(self._numbers), action))
 
     def run_until(self, end_s: float, stop: Callable[[], bool] = lambda: False) -> None:
-        """Let the world work until ``end_s``, or until ``stop`` says so."""
-        moment_s, pieces = self._clock.now_s, 0
+        """Run workers and actions until ``end_s``, or until ``stop()`` is true."""
+        moment_s, count = self._clock.now_s, 0
         while not stop():
-            if not self._next_piece(end_s):
+            if not self._run_next(end_s):
                 self._clock.set_to(end_s)
                 return
-            pieces = 0 if self._clock.now_s > moment_s else pieces + 1
+            count = 0 if self._clock.now_s > moment_s else count + 1
             moment_s = self._clock.now_s
-            if pieces > _SAME_MOMENT_MAX:
-                raise RuntimeError(f"the simulated world does not come to rest at {moment_s:.3f} s")
+            if count > _SAME_MOMENT_MAX:
+                raise RuntimeError(f"the simulation does not come to rest at {moment_s:.3f} s")
 
-    def _next_piece(self, end_s: float) -> bool:
-        """Do the one piece of work that is due first, if it is due by ``end_s``."""
+    def _run_next(self, end_s: float) -> bool:
+        """Run the first worker or action that is due by ``end_s``; returns False if there is none."""
         worker, due_s = None, math.inf
         for awake in self._awake:
             its_due_s = awake.due_s

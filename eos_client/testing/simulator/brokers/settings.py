@@ -1,4 +1,4 @@
-"""How the simulated brokers are set up. Names and defaults are Kafka's, times in seconds."""
+"""The settings of the simulated brokers, with Kafka's names and defaults; times in seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CommitCheck(Enum):
 
 
 class ProducerStateKind(Enum):
-    """What a partition remembers of each producer: Kafka's last five batches, or only the latest sequence (P5)."""
+    """A partition's state of each producer: Kafka's last five batches, or only the latest sequence (P5)."""
 
     FIVE_BATCHES = "five_batches"
     LATEST_SEQUENCE = "latest_sequence"
@@ -30,9 +30,9 @@ class ProducerStateKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """What an administrator would set.
+    """The settings of an administrator.
 
-    Outputs may have any time unless it is limited: the simulated time begins in 1970, and outputs may have real ones.
+    The timestamps of outputs are not limited by default: simulated time begins in 1970, and outputs may have real ones.
     """
 
     commit_validation: CommitCheck = CommitCheck.ASSIGNMENT_EPOCH

@@ -1,7 +1,7 @@
 """The target assignment of a KIP-848 group, and a member's next step towards it.
 
-The assignor is sticky and even. The step is the reconciliation of KIP-848: give up first, stay on the epoch meanwhile,
-then move to the target's epoch and take what nobody else holds.
+The assignor is sticky and even. The step is the reconciliation of KIP-848: a member first gives up partitions and stays
+at its epoch meanwhile; then it moves to the target's epoch and gets the partitions that no other member owns.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from eos_client.testing.simulator.brokers.model import PartitionKey
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """All that the coordinator writes down of a member: its subscription and its current assignment.
+    """The coordinator's record of a member: its subscription and its current assignment.
 
-    ``assigned`` and ``pending`` (told to give up, not given up yet) hold each partition's assignment epoch.
+    ``assigned`` and ``pending`` (to be revoked, not given up yet) hold each partition's assignment epoch.
     ``revocation_epoch``, ``revocation_epochs``, ``former_epoch``: see `CommitEpochs`. Times in seconds.
     """
 
@@ -36,7 +36,7 @@ class MemberRecord:
 
     @property
     def commit_epochs(self) -> CommitEpochs:
-        """What commits of this member are judged by."""
+        """The epochs by which commits of this member are checked."""
         return CommitEpochs(
             self.epoch,
             {**self.assigned, **self.pending},
@@ -48,7 +48,7 @@ class MemberRecord:
     def revoked(self, partitions: Iterable[PartitionKey]) -> MemberRecord:
         """Return the member after it has given up ``partitions`` at its present epoch; none: unchanged.
 
-        A static member that is away, or just back, has no epoch of its own: then it is the last one before that.
+        A static member that has left temporarily, or just returned, has no valid epoch: its last one is used.
         """
         epoch = max(self.epoch, self.previous_epoch)
         gone = dict.fromkeys(partitions, epoch)
@@ -64,11 +64,11 @@ def next_step(
     owned: frozenset[PartitionKey] | None,
     is_free: Callable[[PartitionKey], bool],
 ) -> MemberRecord:
-    """Return ``member`` one step nearer to ``target``, given what it says it ``owned``; None: as before.
+    """Return ``member`` one step nearer to ``target``, given the partitions that it reported as ``owned``.
 
-    ``is_free`` tells whether no other member holds a partition. A member that must give something up stays on its
-    epoch until ``owned`` no longer lists it. A target that moved on meanwhile may ask for more: then the epoch rises
-    by one only, as in Kafka.
+    ``owned`` None: unchanged. ``is_free`` returns whether no other member owns a partition. A member that must give up
+    partitions stays at its epoch until ``owned`` no longer lists them. A target that has changed meanwhile may revoke
+    more: then the epoch rises by one only, as in Kafka.
     """
     if _still_owns(owned, member.pending):
         return member
@@ -97,22 +97,22 @@ def assign(
     previous: Mapping[str, frozenset[PartitionKey]],
     pins: Mapping[PartitionKey, str],
 ) -> dict[str, frozenset[PartitionKey]]:
-    """Return what each member should own: as even as subscriptions allow, moving as little as possible.
+    """Return each member's target: as even as subscriptions allow, with as few moves as possible.
 
-    ``subscriptions`` in the order of joining, which breaks ties. A pinned partition goes to its member while that one
-    subscribes to its topic.
+    ``subscriptions`` in the order of joining, which breaks ties. A pinned partition is assigned to its member while
+    that one subscribes to its topic.
     """
     target: dict[str, list[PartitionKey]] = {member_id: [] for member_id in subscriptions}
     fixed = {p: m for p, m in pins.items() if m in subscriptions and p.topic in subscriptions[m]}
     before = {p: m for m, owned in previous.items() for p in owned}
-    orphans = []
+    unassigned = []
     for partition in sorted(partitions):
         owner = fixed.get(partition) or before.get(partition, "")
         if partition.topic in subscriptions.get(owner, ()):
             target[owner].append(partition)
         else:
-            orphans.append(partition)
-    for partition in orphans:
+            unassigned.append(partition)
+    for partition in unassigned:
         subscribers = [m for m, topics in subscriptions.items() if partition.topic in topics]
         if subscribers:
             target[min(subscribers, key=lambda m: len(target[m]))].append(partition)

@@ -1,4 +1,4 @@
-"""The transaction coordinator: who may write under a transactional.id, and how each transaction ends.
+"""The transaction coordinator: which producer may use a transactional.id, and how each transaction ends.
 
 It answers as Kafka 4.3 answers a client without KIP-890 part 2, such as librdkafka (InitProducerId v4, EndTxn v1,
 AddPartitionsToTxn and AddOffsetsToTxn v0): the next transaction keeps the epoch, so a late EndTxn may end it
@@ -23,21 +23,21 @@ from eos_client.testing.simulator.brokers.transaction_metadata import (
     TransactionState,
 )
 
-# How a client without KIP-890 is told to try again when a write is verified while the transaction ends.
+# The retriable errors for a client without KIP-890 whose write is verified while the transaction ends.
 _BUSY_AT_PRODUCE = "NOT_ENOUGH_REPLICAS"
 _BUSY_AT_OFFSET_COMMIT = "COORDINATOR_NOT_AVAILABLE"
 
 
 class TransactionalOffsets(Protocol):
-    """The group coordinator, as a transaction's markers reach it."""
+    """The group coordinator, as the receiver of a transaction's markers."""
 
     def complete_transaction(self, group_id: str, producer: ProducerIdentity, *, committed: bool) -> None:
-        """Make the offsets that ``producer`` staged in ``group_id`` real, or drop them."""
+        """Commit the offsets that ``producer`` staged in ``group_id``, or drop them."""
         ...
 
 
 class TransactionCoordinator:
-    """Acts at once, at ``clock()``; refuses with BrokerError. ``log`` finds a partition's log, or refuses."""
+    """Requests take effect immediately, at ``clock()``; refusals raise BrokerError. ``log`` finds a partition's log."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class TransactionCoordinator:
     def init_producer_id(
         self, transactional_id: str | None, timeout_s: float, expected: ProducerIdentity | None = None
     ) -> ProducerIdentity:
-        """InitProducerId: give a producer its identity, and fence whoever had the transactional.id before (KIP-98).
+        """InitProducerId: return a producer's identity, and fence earlier producers of the transactional.id (KIP-98).
 
-        ``expected`` asks for a bump of just that identity (KIP-360). Raises CONCURRENT_TRANSACTIONS while an earlier
-        transaction ends (ask again), PRODUCER_FENCED, INVALID_TRANSACTION_TIMEOUT, INVALID_REQUEST.
+        ``expected`` requests a bump of that identity only (KIP-360). Raises CONCURRENT_TRANSACTIONS while an earlier
+        transaction ends (repeat the call), PRODUCER_FENCED, INVALID_TRANSACTION_TIMEOUT, INVALID_REQUEST.
         """
         if transactional_id is None:
             return ProducerIdentity(self._new_producer_id(), 0)
@@ -75,7 +75,9 @@ class TransactionCoordinator:
             unused = ProducerIdentity(self._new_producer_id(), NO_EPOCH)
             known = TransactionMetadata(transactional_id, unused, timeout_s, now_s)
         if expected is not None and not known.is_predecessor(expected):
-            raise BrokerError("PRODUCER_FENCED", f"producer id {expected.producer_id} is not of {transactional_id!r}")
+            raise BrokerError(
+                "PRODUCER_FENCED", f"producer id {expected.producer_id} does not belong to {transactional_id!r}"
+            )
         if known.state is TransactionState.ONGOING:
             self._end(known.fenced(), commit=False)
             raise BrokerError("CONCURRENT_TRANSACTIONS", "the open transaction is aborted first")
@@ -87,7 +89,7 @@ class TransactionCoordinator:
     def add_partitions(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[PartitionKey]
     ) -> None:
-        """AddPartitionsToTxn: the producer may write to them in this transaction, which begins if none is open.
+        """AddPartitionsToTxn: add partitions to the open transaction, or begin one with them.
 
         Raises UNKNOWN_TOPIC_OR_PART, INVALID_PRODUCER_ID_MAPPING, INVALID_PRODUCER_EPOCH, CONCURRENT_TRANSACTIONS.
         """
@@ -97,14 +99,14 @@ class TransactionCoordinator:
         self._add(transactional_id, producer, wanted, frozenset())
 
     def add_offsets(self, transactional_id: str, producer: ProducerIdentity, group_id: str) -> None:
-        """AddOffsetsToTxn: the transaction's markers go to ``group_id``, too. Raises as `add_partitions` does."""
+        """AddOffsetsToTxn: add ``group_id`` to the transaction. Raises as `add_partitions` does."""
         self._add(transactional_id, producer, frozenset(), frozenset({group_id}))
 
     def end(self, transactional_id: str, producer: ProducerIdentity, *, commit: bool) -> None:
-        """EndTxn: decide the outcome, which is durable at the answer, and write the markers. A repetition does nothing.
+        """EndTxn: make the outcome durable and write the markers. A repetition has no effect.
 
         Raises INVALID_TXN_STATE, INVALID_PRODUCER_EPOCH, INVALID_PRODUCER_ID_MAPPING; CONCURRENT_TRANSACTIONS while
-        the markers of the same outcome are still to be written.
+        the markers of the same outcome are not written yet.
         """
         known = self._of(transactional_id, producer)
         answer = known.end_txn_answer(commit=commit)
@@ -123,7 +125,9 @@ class TransactionCoordinator:
         """
         known = self._verified(transactional_id, ProducerIdentity(producer_id, producer_epoch), _BUSY_AT_PRODUCE)
         if partition not in known.partitions:
-            raise BrokerError("INVALID_TXN_STATE", f"{partition.topic} [{partition.partition}] is not in it")
+            raise BrokerError(
+                "INVALID_TXN_STATE", f"{partition.topic} [{partition.partition}] is not in the transaction"
+            )
 
     def verify_offsets(self, transactional_id: str | None, producer: ProducerIdentity, group_id: str) -> None:
         """Refuse to stage offsets of a group that is not in the producer's open transaction (KIP-890 part 1).
@@ -131,15 +135,15 @@ class TransactionCoordinator:
         Raises as `verify` does, but for COORDINATOR_NOT_AVAILABLE, which is retriable, while the transaction ends.
         """
         if group_id not in self._verified(transactional_id, producer, _BUSY_AT_OFFSET_COMMIT).groups:
-            raise BrokerError("INVALID_TXN_STATE", f"group {group_id!r} is not in it")
+            raise BrokerError("INVALID_TXN_STATE", f"group {group_id!r} is not in the transaction")
 
-    # -- what a test's script does -------------------------------------------------------------------------------
+    # -- for test scripts ----------------------------------------------------------------------------------------
 
     @property
     def hold_markers(self) -> bool:
         """Whether a transaction that ends stays in PrepareCommit or PrepareAbort, its markers unwritten.
 
-        EndTxn is answered all the same, as by a real broker; later requests get CONCURRENT_TRANSACTIONS. Once it is
+        EndTxn is answered nevertheless, as by a real broker; later requests get CONCURRENT_TRANSACTIONS. Once this is
         False again, the next `work` writes the markers.
         """
         return self._hold_markers
@@ -150,36 +154,36 @@ class TransactionCoordinator:
         self._due_s = None
 
     def forget(self, transactional_id: str) -> None:
-        """Let the id expire now: INVALID_PRODUCER_ID_MAPPING from here on. An open transaction is aborted first.
+        """Expire the id now: INVALID_PRODUCER_ID_MAPPING from now on. An open transaction is aborted first.
 
-        Raises LookupError for an id that is not known.
+        Raises LookupError for an unknown id.
         """
-        known = self._scripted(transactional_id)
+        known = self._require_known(transactional_id)
         if known.state is TransactionState.ONGOING:
             self._end(known.fenced(), commit=False)
         known = self._known[transactional_id]
         if known.state.is_prepared:
             self._complete(known)
-        self._forget(transactional_id)
+        self._remove(transactional_id)
 
     def set_epoch(self, transactional_id: str, producer_epoch: int) -> None:
-        """Bump the epoch to ``producer_epoch`` at once, as so many producers would; the present one is fenced.
+        """Bump the epoch to ``producer_epoch``, as that many initialisations do; the present one is fenced.
 
-        Raises LookupError for an id that is not known, ValueError for an epoch that does not rise or is above 32767.
+        Raises LookupError for an unknown id, ValueError for an epoch that does not rise or is above 32767.
         """
-        known = self._scripted(transactional_id)
+        known = self._require_known(transactional_id)
         if not known.producer.producer_epoch < producer_epoch <= PRODUCER_EPOCH_MAX:
             raise ValueError(f"the epoch of {transactional_id!r} is {known.producer.producer_epoch}: {producer_epoch}")
         self._write(known.at_epoch(producer_epoch))
 
     def restart(self) -> None:
-        """Lose everything but the log, and read that again. Decided transactions get their markers after it."""
+        """Restore the state from the log. The markers of decided transactions are written afterwards."""
         self._known = self._durable.replay()
         self._producer_ids = iter(())
         self._due_s = None
 
     def describe(self, transactional_id: str) -> TransactionDescription | None:
-        """Return what is known of ``transactional_id``; None: nothing."""
+        """Return the state of ``transactional_id``; None: it is unknown."""
         known = self._known.get(transactional_id)
         return None if known is None else known.described()
 
@@ -193,7 +197,7 @@ class TransactionCoordinator:
         return self._due_s
 
     def work(self) -> None:
-        """Abort transactions that took too long, fencing their producers; write markers; forget idle ids."""
+        """Abort transactions that timed out and fence their producers; write markers; expire idle ids."""
         now_s = self._clock()
         for known in [each for each in self._known.values() if self._due_of(each) <= now_s]:
             if known.state is TransactionState.ONGOING:
@@ -201,7 +205,7 @@ class TransactionCoordinator:
             elif known.state.is_prepared:
                 self._complete(known)
             else:
-                self._forget(known.transactional_id)
+                self._remove(known.transactional_id)
 
     def _due_of(self, known: TransactionMetadata) -> float:
         if known.state.is_prepared:
@@ -225,9 +229,11 @@ class TransactionCoordinator:
             raise BrokerError("INVALID_REQUEST", "no transactional.id")
         known = self._known.get(transactional_id)
         if known is None or known.producer.producer_id != producer.producer_id:
-            raise BrokerError("INVALID_PRODUCER_ID_MAPPING", f"{transactional_id!r} is not of {producer}")
+            raise BrokerError("INVALID_PRODUCER_ID_MAPPING", f"{transactional_id!r} does not belong to {producer}")
         if known.producer != producer:
-            raise BrokerError("INVALID_PRODUCER_EPOCH", f"{producer}, but {transactional_id!r} is of {known.producer}")
+            raise BrokerError(
+                "INVALID_PRODUCER_EPOCH", f"{producer}, but {transactional_id!r} belongs to {known.producer}"
+            )
         return known
 
     def _check_not_ending(self, known: TransactionMetadata) -> None:
@@ -275,7 +281,7 @@ class TransactionCoordinator:
             producer_id = next(self._producer_ids)
         return producer_id
 
-    def _scripted(self, transactional_id: str) -> TransactionMetadata:
+    def _require_known(self, transactional_id: str) -> TransactionMetadata:
         known = self._known.get(transactional_id)
         if known is None:
             raise LookupError(f"no producer has used transactional.id {transactional_id!r}")
@@ -286,7 +292,7 @@ class TransactionCoordinator:
         self._known[known.transactional_id] = known
         self._due_s = None
 
-    def _forget(self, transactional_id: str) -> None:
+    def _remove(self, transactional_id: str) -> None:
         self._durable.append(transactional_id, None)
         del self._known[transactional_id]
         self._due_s = None

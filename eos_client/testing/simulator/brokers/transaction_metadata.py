@@ -1,7 +1,7 @@
-"""What the transaction coordinator knows of one transactional.id, and its transitions (KIP-98, KIP-360).
+"""The transaction coordinator's state of one transactional.id, and its transitions (KIP-98, KIP-360).
 
-A change makes a new value, which is written to the coordinator's log before anything acts on it; a restarted
-coordinator reads that log again.
+A transition makes a new value, which is written to the coordinator's log before it takes effect; a restarted
+coordinator reads that log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eos_client.testing.simulator.brokers.model import (
     ProducerIdentity,
 )
 
-# The largest epoch is never given to a producer, so that the coordinator can still fence whoever has the last one.
+# No producer gets the largest epoch, so that the coordinator can still fence the producer with the one before.
 PRODUCER_EPOCH_MAX = 32_767
 _LAST_USABLE_EPOCH = PRODUCER_EPOCH_MAX - 1
 
@@ -28,7 +28,7 @@ _RECORDS_BEFORE_COMPACTION = 1_000
 
 
 class TransactionState(Enum):
-    """Kafka's states of a transactional.id, under Kafka's names."""
+    """Kafka's states of a transactional.id, by Kafka's names."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -39,7 +39,7 @@ class TransactionState(Enum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the outcome is decided, and its markers are on their way."""
+        """Whether the outcome is decided and its markers are not all written."""
         return self in _COMPLETED
 
 
@@ -51,14 +51,14 @@ _COMPLETED = {
 
 
 class EndTxnAnswer(Enum):
-    """What EndTxn does: begin to end the transaction, nothing as it was done before, or ask the client to wait."""
+    """The effect of EndTxn: end the transaction, nothing because it has ended so, or let the client retry."""
 
     PREPARE = "prepare"
     DONE_BEFORE = "done before"
     WAIT = "wait"
 
 
-# By state, and whether the request is a commit; a pair that is absent is INVALID_TXN_STATE.
+# By state, and whether the request is a commit; a missing pair is INVALID_TXN_STATE.
 _END_TXN = {
     (TransactionState.ONGOING, True): EndTxnAnswer.PREPARE,
     (TransactionState.ONGOING, False): EndTxnAnswer.PREPARE,
@@ -71,7 +71,7 @@ _END_TXN = {
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional.id as DescribeTransactions shows it. ``started_s`` None: no transaction is open."""
+    """The answer of DescribeTransactions for one id. ``started_s`` None: no transaction is open."""
 
     transactional_id: str
     state: str
@@ -86,8 +86,8 @@ class TransactionDescription:
 class TransactionMetadata:
     """One transactional.id. Times in seconds.
 
-    ``last_producer_epoch`` is the epoch before a bump that the producer itself asked for, so that its repeated request
-    is known again (KIP-360); ``previous_producer_id`` does the same across a change of the producer id.
+    ``last_producer_epoch``: the epoch before a bump that the producer itself requested, by which a repeated request is
+    recognised (KIP-360); ``previous_producer_id``: likewise, for a changed producer id.
     """
 
     transactional_id: str
@@ -107,7 +107,7 @@ class TransactionMetadata:
         return Marker.COMMIT if self.state is TransactionState.PREPARE_COMMIT else Marker.ABORT
 
     def is_predecessor(self, expected: ProducerIdentity) -> bool:
-        """Whether ``expected`` may ask for a bump: the present producer id, or the one that ran out of epochs."""
+        """Whether ``expected`` may request a bump: it has the present producer id, or the exhausted one before."""
         return (
             self.producer.producer_epoch == NO_EPOCH
             or expected.producer_id == self.producer.producer_id
@@ -117,9 +117,9 @@ class TransactionMetadata:
     def initialised(
         self, expected: ProducerIdentity | None, timeout_s: float, now_s: float, new_producer_id: Callable[[], int]
     ) -> TransactionMetadata:
-        """Return the answer to InitProducerId as the four rules of KIP-360 have it.
+        """Return the state after InitProducerId, by the four rules of KIP-360.
 
-        Raises BrokerError PRODUCER_FENCED when ``expected`` is neither the present identity nor the one before it.
+        Raises BrokerError PRODUCER_FENCED if ``expected`` is neither the present identity nor the previous one.
         """
         epoch = self.producer.producer_epoch
         if expected is not None and epoch not in (NO_EPOCH, expected.producer_epoch):
@@ -137,7 +137,7 @@ class TransactionMetadata:
     def with_members(
         self, partitions: frozenset[PartitionKey], groups: frozenset[str], now_s: float
     ) -> TransactionMetadata:
-        """Return it with more partitions and groups in the transaction, which begins here if none is open."""
+        """Return the state with more partitions and groups in the transaction, which begins if none is open."""
         running = self.state is TransactionState.ONGOING
         return self._moved(
             TransactionState.ONGOING,
@@ -148,16 +148,16 @@ class TransactionMetadata:
         )
 
     def fenced(self) -> TransactionMetadata:
-        """Return it at an epoch that no producer has, so that the one at work now is refused everywhere."""
+        """Return the state at an epoch that no producer has, so that the present producer is refused everywhere."""
         return self.at_epoch(min(self.producer.producer_epoch + 1, PRODUCER_EPOCH_MAX))
 
     def at_epoch(self, producer_epoch: int) -> TransactionMetadata:
-        """Return it at ``producer_epoch``, with no bump before it that could be asked for again."""
+        """Return the state at ``producer_epoch``, without an earlier bump that could be repeated."""
         producer = ProducerIdentity(self.producer.producer_id, producer_epoch)
         return replace(self, producer=producer, last_producer_epoch=NO_EPOCH)
 
     def described(self) -> TransactionDescription:
-        """Return what DescribeTransactions shows."""
+        """Return the answer of DescribeTransactions."""
         return TransactionDescription(
             self.transactional_id,
             self.state.value,
@@ -169,20 +169,20 @@ class TransactionMetadata:
         )
 
     def end_txn_answer(self, *, commit: bool) -> EndTxnAnswer:
-        """Return what EndTxn does in this state; raises BrokerError INVALID_TXN_STATE."""
+        """Return the effect of EndTxn in this state; raises BrokerError INVALID_TXN_STATE."""
         answer = _END_TXN.get((self.state, commit))
         if answer is None:
             raise BrokerError("INVALID_TXN_STATE", f"{'commit' if commit else 'abort'} in state {self.state.value}")
         return answer
 
     def prepared(self, now_s: float, *, commit: bool) -> TransactionMetadata:
-        """Return it with the outcome decided."""
+        """Return the state with the decided outcome."""
         return self._moved(
             _PREPARED[commit], now_s, partitions=self.partitions, groups=self.groups, started_s=self.started_s
         )
 
     def completed(self, now_s: float) -> TransactionMetadata:
-        """Return it after the markers of its outcome are written."""
+        """Return the state after the markers of its outcome were written."""
         return self._moved(_COMPLETED[self.state], now_s)
 
     def _moved(
@@ -206,7 +206,7 @@ class TransactionMetadata:
 
 
 class TransactionLog:
-    """What outlives a coordinator: __transaction_state, and the controller's blocks of producer ids."""
+    """The durable state: __transaction_state, and the controller's blocks of producer ids."""
 
     def __init__(self) -> None:
         self._records: list[tuple[str, TransactionMetadata | None]] = []
@@ -214,14 +214,14 @@ class TransactionLog:
         self._compact_above = _RECORDS_BEFORE_COMPACTION
 
     def append(self, transactional_id: str, metadata: TransactionMetadata | None) -> None:
-        """Write what is known of ``transactional_id`` now; None: nothing any more."""
+        """Write the state of ``transactional_id``; None: it has expired."""
         self._records.append((transactional_id, metadata))
         if len(self._records) > self._compact_above:
             self._records = list(self.replay().items())
             self._compact_above = 2 * len(self._records) + _RECORDS_BEFORE_COMPACTION
 
     def replay(self) -> dict[str, TransactionMetadata]:
-        """Return the latest of every transactional.id that is not forgotten."""
+        """Return the latest state of every transactional.id that has not expired."""
         latest: dict[str, TransactionMetadata] = {}
         for transactional_id, metadata in self._records:
             if metadata is None:
@@ -231,7 +231,7 @@ class TransactionLog:
         return latest
 
     def reserve_producer_ids(self) -> range:
-        """Return a block of producer ids that nobody has been given."""
+        """Return a block of unused producer ids."""
         first = self._next_block * _PRODUCER_IDS_A_BLOCK
         self._next_block += 1
         return range(first, first + _PRODUCER_IDS_A_BLOCK)

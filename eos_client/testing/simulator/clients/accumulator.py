@@ -1,4 +1,4 @@
-"""Records on their way to the brokers, partition by partition: queued, batched, numbered."""
+"""The records of a producer by partition: queued, batched and numbered, until they are acknowledged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eos_client.testing.simulator.clients.producer_events import QueuedRecord
 
 @dataclass(eq=False, slots=True)
 class SentBatch:
-    """A batch on its way. ``lost``: an attempt was not answered, so that it may be in the log already."""
+    """A batch in flight. ``lost``: an attempt was not answered, so the batch may be in the log already."""
 
     partition: PartitionKey
     records: tuple[QueuedRecord, ...]
@@ -29,7 +29,7 @@ class SentBatch:
 
 @dataclass(eq=False, slots=True)
 class PartitionQueue:
-    """One partition's records. At most one batch is on its way, so that nothing can overtake it."""
+    """One partition's records. At most one batch is in flight, so that none overtakes another."""
 
     waiting: deque[QueuedRecord] = field(default_factory=deque)
     waiting_bytes: int = 0
@@ -37,7 +37,7 @@ class PartitionQueue:
     identity: ProducerIdentity | None = None
     next_sequence: int = 0
     next_acknowledged: int = 0
-    age_is_watched: bool = False
+    has_expiry_timer: bool = False
 
     def add(self, queued: QueuedRecord) -> None:
         """Append a record."""
@@ -45,7 +45,7 @@ class PartitionQueue:
         self.waiting_bytes += queued.size_bytes
 
     def put_back(self, batch: SentBatch) -> None:
-        """Send the records of ``batch`` once more, before all others and under new numbers."""
+        """Queue the records of ``batch`` again, before all others; they get new sequence numbers."""
         self.waiting.extendleft(reversed(batch.records))
         self.waiting_bytes += sum(queued.size_bytes for queued in batch.records)
 
@@ -56,7 +56,7 @@ class PartitionQueue:
         return queued
 
     def expired(self, is_old: Callable[[QueuedRecord], bool]) -> list[QueuedRecord]:
-        """Remove the first waiting records for as long as they are old, and return them."""
+        """Remove and return the waiting records from the first one up to one that is not old."""
         old = []
         while self.waiting and is_old(self.waiting[0]):
             old.append(self.take())
@@ -82,8 +82,8 @@ class Accumulator:
         return tuple(self._queues)
 
     @property
-    def anything_sent(self) -> bool:
-        """Whether a batch is on its way."""
+    def has_batch_in_flight(self) -> bool:
+        """Whether a batch is in flight."""
         return any(queue.sent is not None for queue in self._all())
 
     def queue(self, partition: PartitionKey) -> PartitionQueue:
@@ -103,7 +103,7 @@ class Accumulator:
         return flushing or full or self.lingers_until(partition) <= now_s
 
     def take_batch(self, partition: PartitionKey, identity: ProducerIdentity) -> SentBatch:
-        """Make a batch of what waits; its numbers go on where ``identity`` left off, or begin at 0."""
+        """Make a batch of waiting records; its sequence continues that of ``identity``, or begins at 0."""
         queue = self.queue(partition)
         records = [queue.take()]
         size_bytes = records[0].size_bytes
@@ -127,23 +127,23 @@ class Accumulator:
             new_records, identity.producer_id, identity.producer_epoch, base, transactional=self._transactional
         )
 
-    def acknowledged(self, batch: SentBatch) -> None:
-        """``batch`` is in the log."""
+    def record_acknowledged(self, batch: SentBatch) -> None:
+        """Record that ``batch`` was acknowledged."""
         queue = self.queue(batch.partition)
         queue.sent = None
         if batch.batch.producer_id != NO_PRODUCER_ID:
             queue.next_acknowledged = sequence_after(batch.batch.base_sequence, len(batch.records))
 
-    def failed(self, batch: SentBatch) -> None:
-        """``batch`` is given up; its numbers are not used again under this identity."""
+    def record_failed(self, batch: SentBatch) -> None:
+        """Record that ``batch`` has failed; its sequence numbers are not used again under this identity."""
         self.queue(batch.partition).sent = None
 
     def is_head_of_line(self, batch: SentBatch) -> bool:
-        """Whether ``batch`` has the very number that the broker must expect: then nothing explains a gap."""
+        """Whether ``batch`` begins at the sequence that the broker expects: then no missing batch explains a gap."""
         return batch.batch.base_sequence == self.queue(batch.partition).next_acknowledged
 
     def drop_waiting(self) -> list[list[QueuedRecord]]:
-        """Remove all records that are not on their way, partition by partition; their numbers were not given yet."""
+        """Remove and return all waiting records by partition; they have no sequence numbers yet."""
         dropped = []
         for queue in self._all():
             if queue.waiting:
@@ -153,8 +153,8 @@ class Accumulator:
         return dropped
 
     def drop_sent(self) -> list[SentBatch]:
-        """Give up all batches that are on their way; whether they are in the log is not known."""
+        """Remove and return all batches in flight; whether they are in the log is unknown."""
         batches = [queue.sent for queue in self._all() if queue.sent is not None]
         for batch in batches:
-            self.failed(batch)
+            self.record_failed(batch)
         return batches

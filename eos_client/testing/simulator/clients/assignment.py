@@ -14,7 +14,7 @@ from eos_client.testing.simulator.clients.kafka_errors import kafka_exception
 
 
 class AssignmentCalls(ClientCore):
-    """Methods mean what they mean in ``confluent_kafka.Consumer``."""
+    """Methods of ``confluent_kafka.Consumer``."""
 
     def __init__(self, config: Mapping[str, Any], link: ClientLink) -> None:
         super().__init__(config, link)
@@ -25,46 +25,46 @@ class AssignmentCalls(ClientCore):
     # -- the assignment ------------------------------------------------------------------------------------------
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Set the assignment; a cooperative group wants ``incremental_assign``."""
+        """Set the assignment; in a cooperative group use ``incremental_assign``."""
         _check_list(partitions)
-        self._check_way("assign()", incremental=False)
+        self._check_protocol("assign()", incremental=False)
         keys = [key_of(p) for p in partitions]
         if len(set(keys)) < len(keys):
             raise failed("Failed to set assignment", "_INVALID_ARG")
-        self._take_away(list(self._assigned))
-        self._give(partitions)
+        self._remove_partitions(list(self._assigned))
+        self._add_partitions(partitions)
 
     def unassign(self) -> None:
         """Drop the assignment."""
         self._use()
-        self._take_away(list(self._assigned))
+        self._remove_partitions(list(self._assigned))
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add ``partitions`` to the assignment."""
         _check_list(partitions)
-        self._check_way("incremental_assign()", incremental=True)
+        self._check_protocol("incremental_assign()", incremental=True)
         for key in map(key_of, partitions):
             if key in self._assigned:
                 why = f"{key.topic} [{key.partition}] is already part of the current assignment"
                 raise kafka_exception("_CONFLICT", why)
-        self._give(partitions)
+        self._add_partitions(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Take ``partitions`` from the assignment."""
+        """Remove ``partitions`` from the assignment."""
         _check_list(partitions)
-        self._check_way("incremental_unassign()", incremental=True)
+        self._check_protocol("incremental_unassign()", incremental=True)
         for key in map(key_of, partitions):
             if key not in self._assigned:
                 why = f"{key.topic} [{key.partition}] can't be unassigned since it is not in the current assignment"
                 raise kafka_exception("_INVALID_ARG", why)
-        self._take_away([key_of(p) for p in partitions])
+        self._remove_partitions([key_of(p) for p in partitions])
 
     def assignment(self) -> list[TopicPartition]:
-        """Return the assignment, each partition with the offset that it was to start at."""
+        """Return the assignment, each partition with its start offset."""
         self._use()
         return [TopicPartition(*key, start) for key, start in self._assigned.items()]
 
-    def _check_way(self, call: str, *, incremental: bool) -> None:
+    def _check_protocol(self, call: str, *, incremental: bool) -> None:
         background = self._use()
         if background.session.fatal is not None:
             raise KafkaException(background.session.fatal)
@@ -72,25 +72,25 @@ class AssignmentCalls(ClientCore):
             kind = "COOPERATIVE" if background.settings.is_cooperative else "EAGER"
             raise kafka_exception("_STATE", f"{call} cannot be used when the rebalance protocol type is {kind}")
 
-    def _give(self, partitions: list[TopicPartition]) -> None:
+    def _add_partitions(self, partitions: list[TopicPartition]) -> None:
         self._changed_assignment = True
         fetcher, commits = self._background.fetcher, self._background.commits
         for partition in partitions:
             key, start = key_of(partition), OFFSET_STORED if partition.offset == OFFSET_INVALID else partition.offset
             self._assigned[key] = start
-            commits.begin(key)
+            commits.add(key)
             fetcher.add(key, start)
         fetcher.release()
 
-    def _take_away(self, keys: list[PartitionKey]) -> None:
+    def _remove_partitions(self, keys: list[PartitionKey]) -> None:
         self._changed_assignment = True
         for key in keys:
             del self._assigned[key]
-        self._background.commits.depart(keys, lost=self._losing)
+        self._background.commits.remove(keys, lost=self._losing)
         self._background.fetcher.remove(keys)
         self._background.fetcher.release()
 
-    # -- where they stand ----------------------------------------------------------------------------------------
+    # -- positions ------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition) -> None:
         """Continue at ``partition.offset``; refused after an error event of ``auto.offset.reset=error``."""
@@ -101,7 +101,7 @@ class AssignmentCalls(ClientCore):
         fetcher.seek(key_of(partition), partition.offset)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the next offsets to be handed over; OFFSET_INVALID before the first record."""
+        """Return the positions; OFFSET_INVALID before the first record."""
         flows = self._use().fetcher.flows
         found = [(key, flows.get(key)) for key in map(key_of, partitions)]
         return [
@@ -110,7 +110,7 @@ class AssignmentCalls(ClientCore):
         ]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
-        """Stop fetching ``partitions``, also when they leave and come back."""
+        """Stop fetching ``partitions``, also after they were revoked and assigned again."""
         self._use().fetcher.pause(map(key_of, partitions))
 
     def resume(self, partitions: list[TopicPartition]) -> None:

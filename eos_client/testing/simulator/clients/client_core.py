@@ -1,4 +1,4 @@
-"""What every call of a simulated consumer begins with, and the consumer's background work."""
+"""The checks at the start of every call of a simulated consumer, and the consumer's background work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eos_client.testing.simulator.clients.classic_session import ClassicSession
 from eos_client.testing.simulator.clients.configuration import consumer_settings
 from eos_client.testing.simulator.clients.consumer_session import ConsumerSession
 from eos_client.testing.simulator.clients.fetcher import Fetcher
-from eos_client.testing.simulator.clients.inbox import Inbox, Told, Trouble
+from eos_client.testing.simulator.clients.inbox import ClientCallback, ErrorEvent, Inbox
 from eos_client.testing.simulator.clients.kafka_errors import kafka_error
 from eos_client.testing.simulator.clients.offset_commits import OffsetCommits
 
@@ -47,7 +47,7 @@ class Background:
 
     @property
     def due_s(self) -> float:
-        """When something of it is due."""
+        """When the next piece of work is due."""
         return min(self._stall_s, self._statistics_s, self.session.due_s, self.fetcher.due_s, self.commits.due_s)
 
     def work(self) -> None:
@@ -56,11 +56,11 @@ class Background:
         if now_s >= self._stall_s:
             limit_ms, over_ms = self.settings.poll_limit_s * 1000, (now_s - self._stall_s) * 1000
             why = f"Application maximum poll interval ({limit_ms:.0f}ms) exceeded by {over_ms:.0f}ms"
-            self.inbox.put(Trouble(kafka_error("_MAX_POLL_EXCEEDED", why)))
+            self.inbox.put(ErrorEvent(kafka_error("_MAX_POLL_EXCEEDED", why)))
             self.session.stall()
         if now_s >= self._statistics_s:
             self._statistics_s = now_s + self.settings.statistics_interval_s
-            self._tell(self.settings.stats_cb, json.dumps(self._statistics()))
+            self._queue_call(self.settings.stats_cb, json.dumps(self._statistics()))
         for part in self._parts:
             if part.due_s <= now_s:
                 part.work()
@@ -68,21 +68,21 @@ class Background:
     def _statistics(self) -> dict[str, Any]:
         topics: dict[str, Any] = {}
         for (topic, number), flow in self.fetcher.flows.items():
-            told = {"hi_offset": flow.watermarks[1], "ls_offset": flow.last_stable_offset}
-            topics.setdefault(topic, {"partitions": {}})["partitions"][str(number)] = told
+            offsets = {"hi_offset": flow.watermarks[1], "ls_offset": flow.last_stable_offset}
+            topics.setdefault(topic, {"partitions": {}})["partitions"][str(number)] = offsets
         return {"name": self.link.name, "client_id": self.settings.client_id, "type": "consumer", "topics": topics}
 
     def report_error(self, code: str) -> None:
-        """Let ``error_cb`` hear of an error that the client goes on with."""
-        self._tell(self.settings.error_cb, kafka_error(code))
+        """Queue a call of ``error_cb`` with an error from which the client recovers."""
+        self._queue_call(self.settings.error_cb, kafka_error(code))
 
     def report_throttle(self, seconds: float) -> None:
-        """Let ``throttle_cb`` hear that a broker held an answer back for ``seconds``."""
-        self._tell(self.settings.throttle_cb, ThrottleEvent("simulated", 1, seconds))
+        """Queue a call of ``throttle_cb``: a broker has delayed an answer by ``seconds``."""
+        self._queue_call(self.settings.throttle_cb, ThrottleEvent("simulated", 1, seconds))
 
-    def _tell(self, callback: Callable[[Any], Any] | None, what: Any) -> None:
+    def _queue_call(self, callback: Callable[[Any], Any] | None, argument: Any) -> None:
         if callback is not None:
-            self.inbox.put(Told(lambda: callback(what)))
+            self.inbox.put(ClientCallback(lambda: callback(argument)))
 
     @property
     def _stall_s(self) -> float:
@@ -92,18 +92,18 @@ class Background:
         return self._polled_s + self.settings.poll_limit_s
 
     def poll_begins(self) -> None:
-        """Let time pass without counting: the application is inside ``poll``."""
+        """Stop counting towards ``max.poll.interval.ms``: the application is inside ``poll``."""
         self._polled_s = None
-        self.session.polled()
+        self.session.on_poll()
 
     def poll_ends(self) -> None:
-        """From now on, the application's own time counts against ``max.poll.interval.ms``."""
+        """Count towards ``max.poll.interval.ms`` from now on."""
         self._polled_s = self.link.clock()
-        self.session.polled()
+        self.session.on_poll()
 
 
 class ClientCore:
-    """The part that knows whether the client may be used at all."""
+    """The part that refuses calls of a closed or frozen client."""
 
     def __init__(self, config: Mapping[str, Any], link: ClientLink) -> None:
         self._background = Background(config, link)
@@ -111,15 +111,15 @@ class ClientCore:
         self._closed = False
 
     def _use(self, closed: str = "Consumer closed") -> Background:
-        """Return what the client consists of; raises RuntimeError when it is closed, or its process is stopped."""
+        """Return the parts of the client; raises RuntimeError if it is closed or its process is stopped."""
         if self._closed:
             raise RuntimeError(closed)
         if self._link.is_frozen:
             raise RuntimeError(f"{self._link.name} is frozen: its process is stopped and cannot call anything")
         return self._background
 
-    def _ask(self, request: str, act: Callable[[], T], timeout: float, failure: str) -> T:
-        """Send ``request`` and wait for up to ``timeout`` seconds; negative: for ever."""
+    def _call(self, request: str, act: Callable[[], T], timeout: float, failure: str) -> T:
+        """Send ``request`` and wait for its answer for up to ``timeout`` seconds; negative: without a limit."""
         try:
             return self._link.call(request, act, deadline_s=self._deadline_s(timeout))
         except BrokerError as refusal:
@@ -128,16 +128,16 @@ class ClientCore:
             raise failed(failure, "_TIMED_OUT") from late
 
     def _deadline_s(self, timeout: float) -> float:
-        """Return when a call with ``timeout`` ends; ``math.inf``: its time-out is negative."""
+        """Return when a call with ``timeout`` ends; ``math.inf`` for a negative one."""
         return math.inf if timeout < 0 else self._link.clock() + timeout
 
 
 def failed(failure: str, code: str) -> KafkaException:
-    """Return confluent_kafka's exception: what failed, and the library's text of ``code``."""
+    """Return confluent_kafka's exception for ``code``, with ``failure`` before the library's text."""
     text = KafkaError(kafka_error(code).code()).str()
     return KafkaException(kafka_error(code, f"{failure}: {text}"))
 
 
 def key_of(partition: TopicPartition) -> PartitionKey:
-    """Return the partition's name."""
+    """Return the topic and number of ``partition``."""
     return PartitionKey(partition.topic, partition.partition)

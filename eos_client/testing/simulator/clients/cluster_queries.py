@@ -1,4 +1,4 @@
-"""Questions that a client asks the cluster."""
+"""The calls of a consumer that query the cluster."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from eos_client.testing.simulator.clients.topic_partitions import topic_partitio
 
 CLUSTER_ID = "simulated"
 _BROKER_ID = 1
-_NOT_THERE = "_UNKNOWN_PARTITION"
+_UNKNOWN_PARTITION = "_UNKNOWN_PARTITION"
 _HANDLE_CLOSED = "Handle has been closed"
 
 
 class ClusterQueries(ClientCore):
-    """Methods mean what they mean in ``confluent_kafka.Consumer``."""
+    """Methods of ``confluent_kafka.Consumer``."""
 
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Read the group's committed offsets; pending ones are waited for (KIP-447). ``timeout`` in seconds."""
@@ -48,9 +48,9 @@ class ClusterQueries(ClientCore):
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
-        """Return the first offset and the one behind the last that may be read.
+        """Return the first offset and the end of what may be read.
 
-        ``cached``: as last fetched, and then the high watermark, which a read_committed consumer may not reach.
+        ``cached``: those of the last fetch, with the high watermark, which a read_committed consumer may not reach.
         """
         background, key = self._use(), key_of(partition)
         if cached:
@@ -59,11 +59,11 @@ class ClusterQueries(ClientCore):
         committed = background.settings.read_committed
 
         def act() -> tuple[int, int]:
-            self._check_there(key)
+            self._check_exists(key)
             low = edge_offset(self._link, key, OFFSET_BEGINNING, read_committed=committed)
             return low, edge_offset(self._link, key, OFFSET_END, read_committed=committed)
 
-        return self._ask("ListOffsets", act, timeout, "Failed to get watermark offsets")
+        return self._call("ListOffsets", act, timeout, "Failed to get watermark offsets")
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Return the first offsets that are not older than the times in ``offset``, milliseconds since the epoch."""
@@ -72,43 +72,43 @@ class ClusterQueries(ClientCore):
         def act() -> list[TopicPartition]:
             answer = [self._offset_at(p) for p in partitions]
             if answer and all(each.error for each in answer):
-                raise BrokerError(_NOT_THERE, "none of the partitions")
+                raise BrokerError(_UNKNOWN_PARTITION, "none of the partitions")
             return answer
 
-        return self._ask("ListOffsets", act, timeout, "Failed to get offsets")
+        return self._call("ListOffsets", act, timeout, "Failed to get offsets")
 
     def _offset_at(self, wanted: TopicPartition) -> TopicPartition:
         key = key_of(wanted)
         try:
-            self._check_there(key)
+            self._check_exists(key)
         except BrokerError as refusal:
             return topic_partition_of(key, wanted.offset, error=kafka_error(refusal.code))
         found = self._link.brokers.log(key).offset_for_timestamp(wanted.offset)
         return topic_partition_of(key, OFFSET_END if found is None else found)
 
-    def _check_there(self, key: PartitionKey) -> None:
-        # The library knows from the metadata that it need not ask.
+    def _check_exists(self, key: PartitionKey) -> None:
+        # librdkafka takes the partitions from the metadata and sends no request.
         if not 0 <= key.partition < self._link.brokers.partition_count(key.topic):
-            raise BrokerError(_NOT_THERE, f"{key.topic} [{key.partition}]")
+            raise BrokerError(_UNKNOWN_PARTITION, f"{key.topic} [{key.partition}]")
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> ClusterMetadata:
         """Return the cluster's metadata, of ``topic`` alone if given."""
         self._use(_HANDLE_CLOSED)
         brokers = self._link.brokers
-        return self._ask("Metadata", lambda: cluster_metadata(brokers, topic), timeout, "Failed to get metadata")
+        return self._call("Metadata", lambda: cluster_metadata(brokers, topic), timeout, "Failed to get metadata")
 
     def cluster_id(self, timeout: float = -1) -> str:
         """Return the cluster's id."""
         self._use(_HANDLE_CLOSED)
-        return self._ask("Metadata", lambda: CLUSTER_ID, timeout, "Failed to retrieve cluster id")
+        return self._call("Metadata", lambda: CLUSTER_ID, timeout, "Failed to retrieve cluster id")
 
     def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002
-        """Do nothing: simulated brokers let everybody in."""
+        """Do nothing: simulated brokers need no credentials."""
         self._use(_HANDLE_CLOSED)
 
 
 def cluster_metadata(brokers: Brokers, topic: str | None = None) -> ClusterMetadata:
-    """Return what ``list_topics`` answers; an unknown ``topic`` has an error."""
+    """Return the result of ``list_topics``; an unknown ``topic`` has an error."""
     cluster: Any = ClusterMetadata()  # its attributes are typed by their first values
     broker: Any = BrokerMetadata()
     broker.id, broker.host, broker.port = _BROKER_ID, "simulated", 9092

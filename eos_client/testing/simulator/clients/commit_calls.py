@@ -8,15 +8,15 @@ from eos_client.testing.simulator.clients.assignment import AssignmentCalls
 from eos_client.testing.simulator.clients.client_core import failed, key_of
 from eos_client.testing.simulator.clients.kafka_errors import kafka_exception
 from eos_client.testing.simulator.clients.offset_commits import (
+    already_committed,
     commit_error,
     committed_partitions,
     valid_offsets,
-    without_news,
 )
 
 
 class CommitCalls(AssignmentCalls):
-    """Methods mean what they mean in ``confluent_kafka.Consumer``."""
+    """Methods of ``confluent_kafka.Consumer``."""
 
     def commit(
         self,
@@ -24,7 +24,7 @@ class CommitCalls(AssignmentCalls):
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
-        """Commit ``message``, ``offsets`` or, without arguments, what is stored and was not committed yet."""
+        """Commit ``message``, ``offsets`` or, without arguments, the stored offsets that are not committed yet."""
         background = self._use()
         if message is not None and offsets is not None:
             raise ValueError("message and offsets are mutually exclusive")
@@ -38,8 +38,8 @@ class CommitCalls(AssignmentCalls):
         elif background.session.has_lost_partitions:
             raise KafkaException(commit_error("_ASSIGNMENT_LOST"))
         else:
-            sent = background.commits.news(self._assigned)
-            rest = without_news(k for k in self._assigned if k not in sent)
+            sent = background.commits.uncommitted(self._assigned)
+            rest = already_committed(k for k in self._assigned if k not in sent)
         if asynchronous:
             background.commits.post(sent)
             return None

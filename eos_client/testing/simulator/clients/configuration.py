@@ -20,7 +20,7 @@ _NOT_CHECKED = ("bootstrap.servers", "metadata.broker.list", "debug", "test.mock
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """What the simulated consumer heeds. ``reset``: OFFSET_BEGINNING, OFFSET_END, or OFFSET_INVALID for an error."""
+    """The settings that have an effect. ``reset``: OFFSET_BEGINNING, OFFSET_END, or OFFSET_INVALID for an error."""
 
     group_id: str
     client_id: str
@@ -47,12 +47,12 @@ class ConsumerSettings:
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether assignments change bit by bit."""
+        """Whether assignments change incrementally."""
         return self.is_member_epoch or self.assignor == "cooperative-sticky"
 
 
 def consumer_settings(config: Mapping[str, Any]) -> ConsumerSettings:
-    """Read ``config``; what the real client refuses is refused with its errors."""
+    """Read ``config``; raises the real client's errors for what it refuses."""
     _check(config)
     seconds = _Seconds(config)
     return ConsumerSettings(
@@ -103,5 +103,5 @@ def _check(config: Mapping[str, Any]) -> None:
 
 @lru_cache(maxsize=256)
 def _accepted_by_librdkafka(items: tuple[tuple[str, str], ...]) -> None:
-    # A real handle without a broker's address talks to nobody; it knows all settings, their limits and conflicts.
+    # A real handle without a broker's address connects nowhere, and checks all settings, their limits and conflicts.
     Consumer({**dict(items), "log_level": 0}).close()

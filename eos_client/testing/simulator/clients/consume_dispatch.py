@@ -1,8 +1,8 @@
 """How ``poll`` and ``consume`` continue after a callback that raised, as librdkafka and confluent_kafka do.
 
-librdkafka serves what else is due, and then takes the next record or error event from its queue. ``consume`` drops it
-and does not count it in the partition's position; ``poll`` counts it and gives it to nobody, or returns at once after a
-rebalance callback. confluent_kafka looks every 0.2 s whether a callback has raised.
+librdkafka serves the other callbacks that are due, and then takes the next record or error event from its queue.
+``consume`` drops it and leaves the position as it was; ``poll`` advances the position past it without returning it, or
+returns at once after a rebalance callback. confluent_kafka checks every 0.2 s whether a callback has raised.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import math
 from collections.abc import Callable
 from enum import Enum
 
-from eos_client.testing.simulator.clients.inbox import Fetched, Item, Rebalance, Trouble
+from eos_client.testing.simulator.clients.inbox import ErrorEvent, Fetched, Item, Rebalance
 
 _CHUNK_S = 0.2
 
 
 class Call(Enum):
-    """The two ways to ask for records."""
+    """The two calls that return records."""
 
     POLL = "poll"
     CONSUME = "consume"
 
 
 class ConsumeDispatch:
-    """Serves the items of one call: called with each in turn, it returns whether the call goes on.
+    """Serves the items of one call: called with each in turn, it returns whether the call continues.
 
     ``deadline_s``: when the call ends.
     """
@@ -41,7 +41,7 @@ class ConsumeDispatch:
 
     def __call__(self, item: Item) -> bool:
         """Serve ``item``, or drop it."""
-        is_message = isinstance(item, (Fetched, Trouble))
+        is_message = isinstance(item, (Fetched, ErrorEvent))
         if self._error is not None and is_message and self._drops:
             return False
         try:
@@ -53,7 +53,7 @@ class ConsumeDispatch:
             return self._drops or not isinstance(item, Rebalance)
         return self._error is None or not is_message
 
-    def raise_kept(self) -> None:
-        """Raise what the first callback has raised, if any has."""
+    def raise_error(self) -> None:
+        """Raise the first exception of a callback, if there is one."""
         if self._error is not None:
             raise self._error

@@ -1,6 +1,6 @@
 """A consumer of the simulated brokers with confluent_kafka's methods.
 
-What waits for the application is served in ``poll``, ``consume`` and ``close``, in the order in which it came.
+``poll``, ``consume`` and ``close`` serve the queued callbacks and records, in order.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from eos_client.testing.simulator.clients.commit_calls import CommitCalls
 from eos_client.testing.simulator.clients.consume_dispatch import Call, ConsumeDispatch
 from eos_client.testing.simulator.clients.group_metadata import encode
 from eos_client.testing.simulator.clients.inbox import (
+    ClientCallback,
     CommitReport,
+    ErrorEvent,
     Fetched,
     Item,
     Rebalance,
     RebalanceKind,
-    Told,
-    Trouble,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
 
 
 class SimulatedConsumer(CommitCalls, ClusterQueries):
-    """See ``confluent_kafka.Consumer``, whose methods, results and errors these are. For one thread."""
+    """Has the methods, results and errors of ``confluent_kafka.Consumer``. Not thread-safe."""
 
     def __init__(self, config: Mapping[str, Any], link: ClientLink) -> None:
         super().__init__(config, link)
@@ -73,7 +73,7 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
         background.poll_ends()
 
     def _matching(self, names: list[str]) -> frozenset[str]:
-        """Return the topics of a subscription to ``names``; a pattern that matches none stands for itself."""
+        """Return the topics of a subscription to ``names``; a pattern without a match is returned as a topic."""
         found: set[str] = set()
         for name in names:
             matched = [t for t in self._link.brokers.topics if re.match(name, t)] if name.startswith("^") else []
@@ -130,41 +130,41 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
                         break
                 elif self._link.clock() >= dispatch.deadline_s:
                     if timeout < 0 and not collected and dispatch.deadline_s == deadline_s:
-                        raise RuntimeError(f"nothing came to {self._link.name} in an hour: poll with a timeout")
+                        raise RuntimeError(f"{self._link.name} received nothing for an hour: poll with a timeout")
                     break
                 else:
                     self._link.wait(dispatch.deadline_s, lambda: bool(inbox))
         finally:
-            batch = self._hand_over()
+            batch = self._take_collected()
             background.poll_ends()
-        dispatch.raise_kept()
+        dispatch.raise_error()
         return batch
 
-    def _hand_over(self) -> list[Message]:
-        """Count what was collected as handed over, also when a callback has raised and nobody gets it."""
+    def _take_collected(self) -> list[Message]:
+        """Advance the positions past the collected items, even if a callback has raised and they are not returned."""
         background = self._background
         collected, passed = list(background.inbox.collected), list(background.inbox.passed)
         background.inbox.collected.clear()
         background.inbox.passed.clear()
         for item in (*collected, *passed):
             if isinstance(item, Fetched):
-                self._note(item)
+                self._advance_position(item)
         return [item.message for item in collected]
 
-    def _note(self, item: Fetched) -> None:
+    def _advance_position(self, item: Fetched) -> None:
         background = self._background
-        if background.fetcher.handed_over(item) and background.settings.auto_store:
+        if background.fetcher.advance_position(item) and background.settings.auto_store:
             background.commits.store(item.flow.partition, item.next_offset)
 
     def _serve(self, item: Item) -> None:
         background = self._background
-        if isinstance(item, Trouble) or (isinstance(item, Fetched) and item.record is not None):
+        if isinstance(item, ErrorEvent) or (isinstance(item, Fetched) and item.record is not None):
             background.inbox.collected.append(item)
         elif isinstance(item, Fetched):
             background.inbox.passed.append(item)
         elif isinstance(item, Rebalance):
             self._rebalance(item)
-        elif isinstance(item, Told):
+        elif isinstance(item, ClientCallback):
             item.call()
         elif background.settings.on_commit is not None:
             background.settings.on_commit(item.error, item.offsets)
@@ -184,7 +184,7 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
             if not self._changed_assignment:
                 self._apply(rebalance)
             self._losing = False
-            background.session.served(rebalance)
+            background.session.on_served(rebalance)
             background.poll_begins()
 
     def _callback_for(self, kind: RebalanceKind) -> RebalanceCallback | None:
@@ -194,58 +194,58 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
         return revoked if kind is RebalanceKind.REVOKE else self._callbacks.get("on_lost", revoked)
 
     def _apply(self, rebalance: Rebalance) -> None:
-        """Do what the callback left undone, as confluent_kafka does."""
+        """Change the assignment if the callback has not, as confluent_kafka does."""
         incremental = self._background.settings.is_cooperative
         if rebalance.kind is not RebalanceKind.ASSIGN:
             gone = [p for p in rebalance.partitions if p in self._assigned]
-            self._take_away(gone if incremental else list(self._assigned))
+            self._remove_partitions(gone if incremental else list(self._assigned))
             return
         if not incremental:
-            self._take_away(list(self._assigned))
-        self._give([TopicPartition(*p) for p in rebalance.partitions if p not in self._assigned])
+            self._remove_partitions(list(self._assigned))
+        self._add_partitions([TopicPartition(*p) for p in rebalance.partitions if p not in self._assigned])
 
     # -- the end -------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Commit what is stored, if that is automatic; serve what waits; leave the group."""
+        """Commit the stored offsets if ``enable.auto.commit`` is set, serve the queued callbacks, leave the group."""
         if self._closed:
             return
         background = self._use()
-        troubles: list[BaseException] = []
+        errors: list[BaseException] = []
         background.poll_begins()
-        self._leave(troubles)
+        self._leave(errors)
         deadline_s = self._link.clock() + _CLOSE_LIMIT_S
-        while self._is_busy and self._link.clock() < deadline_s:
-            self._link.wait(deadline_s, lambda: bool(background.inbox) or not self._is_busy)
-            self._serve_waiting(troubles)
+        while self._is_leaving and self._link.clock() < deadline_s:
+            self._link.wait(deadline_s, lambda: bool(background.inbox) or not self._is_leaving)
+            self._serve_queued(errors)
         self._closed = True
         self._link.detach()
-        if troubles:
-            raise troubles[0]
+        if errors:
+            raise errors[0]
 
-    def _leave(self, troubles: list[BaseException]) -> None:
+    def _leave(self, errors: list[BaseException]) -> None:
         session = self._background.session
         if session.is_subscribed:
             session.unsubscribe()
-        self._serve_waiting(troubles)
-        self._take_away(list(self._assigned))
+        self._serve_queued(errors)
+        self._remove_partitions(list(self._assigned))
 
     @property
-    def _is_busy(self) -> bool:
+    def _is_leaving(self) -> bool:
         return self._background.commits.in_flight > 0 or self._background.session.is_departing
 
-    def _serve_waiting(self, troubles: list[BaseException]) -> None:
+    def _serve_queued(self, errors: list[BaseException]) -> None:
         while (item := self._background.inbox.take()) is not None:
-            if isinstance(item, Told):
-                self._tell_while_closing(item)
+            if isinstance(item, ClientCallback):
+                self._call_while_closing(item)
             elif isinstance(item, (Rebalance, CommitReport)):
                 try:
                     self._serve(item)
                 except BaseException as error:  # noqa: BLE001  # raised when the client is closed
-                    troubles.append(error)
+                    errors.append(error)
 
     @staticmethod
-    def _tell_while_closing(item: Told) -> None:
+    def _call_while_closing(item: ClientCallback) -> None:
         try:
             item.call()
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group: one heartbeat carries everything, one reconciliation runs at a time."""
+"""A member of a KIP-848 group: heartbeats carry all requests, and one reconciliation runs at a time."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class _State(Enum):
     OUTSIDE = "no member"
     TO_JOIN = "about to join"
     MEMBER = "member"
-    FENCED = "to lose everything as soon as the running rebalance was served"
+    FENCED = "loses its partitions once the queued rebalance was served"
 
 
 class ConsumerSession(GroupSession):
-    """See `GroupSession`. The member id is the client's own and never changes."""
+    """See `GroupSession`. The client chooses its member id, which never changes."""
 
     def __init__(self, link: ClientLink, settings: ConsumerSettings, inbox: Inbox, hold: Callable[[], None]) -> None:
         super().__init__(link, settings, inbox, hold)
         self.member_id = base64.b64encode(link.random.randbytes(16), b"-_").decode().rstrip("=")
         self._state = _State.OUTSIDE
-        self._beat_s = 0.0
-        self._is_beating = False
-        self._said_topics: frozenset[str] | None = None
+        self._heartbeat_s = 0.0
+        self._awaits_heartbeat = False
+        self._sent_topics: frozenset[str] | None = None
         self._target: frozenset[PartitionKey] | None = None
         self._next_target: frozenset[PartitionKey] | None = None
         self._leaves_first = False
@@ -59,38 +59,38 @@ class ConsumerSession(GroupSession):
     # -- what the application does -------------------------------------------------------------------------------
 
     def subscribe(self, topics: Topics) -> None:
-        """Join the group, or tell it other topics."""
+        """Join the group, or send it the changed subscription."""
         self._topics = topics
         if self._state is _State.OUTSIDE:
             self._begin()
         else:
-            self._beat_s = self._link.clock()
+            self._heartbeat_s = self._link.clock()
 
-    def served(self, rebalance: Rebalance) -> None:
-        """Go on with the reconciliation; when it is complete, the next heartbeat says so at once."""
-        self._told = None
+    def on_served(self, rebalance: Rebalance) -> None:
+        """Continue the reconciliation; once it is complete, the next heartbeat acknowledges it at once."""
+        self._queued_rebalance = None
         partitions = frozenset(rebalance.partitions)
         is_assign = rebalance.kind is RebalanceKind.ASSIGN
         self.owned = self.owned | partitions if is_assign else self.owned - partitions
         if self._topics is None or self._is_leaving:
-            self._go_on_leaving()
+            self._continue_leaving()
         elif rebalance.kind is RebalanceKind.LOSE:
             self._join_again()
         elif self._state is _State.FENCED:
             self._lose()
         elif not is_assign and self._target is not None:
-            self._tell(RebalanceKind.ASSIGN, self._target - self.owned)
+            self._queue_rebalance(RebalanceKind.ASSIGN, self._target - self.owned)
         else:
-            self._beat_s = self._link.clock()
+            self._heartbeat_s = self._link.clock()
 
-    def polled(self) -> None:
-        """Heartbeats go on, too."""
+    def on_poll(self) -> None:
+        """Continue after a stall, with the heartbeats."""
         if self.stalled:
-            self._beat_s = self._link.clock()
-        super().polled()
+            self._heartbeat_s = self._link.clock()
+        super().on_poll()
 
     def stall(self) -> None:
-        """Send no heartbeats any more; everything is lost, and the leave waits until the application knows it."""
+        """Stop the heartbeats; the partitions are lost, and the leave is sent once the callback has run."""
         self.stalled = True
         if self._state is _State.MEMBER:
             self._leaves_first = True
@@ -99,29 +99,29 @@ class ConsumerSession(GroupSession):
     # -- background work -----------------------------------------------------------------------------------------
 
     def _due_s(self) -> float:
-        sends = self._state in (_State.TO_JOIN, _State.MEMBER) and not self._is_beating and self.is_subscribed
-        return self._beat_s if sends else math.inf
+        sends = self._state in (_State.TO_JOIN, _State.MEMBER) and not self._awaits_heartbeat and self.is_subscribed
+        return self._heartbeat_s if sends else math.inf
 
     def work(self) -> None:
         """Send the heartbeat that is due."""
         topics = self._topics
-        if topics is None or self._is_beating or self._link.clock() < self._beat_s:
+        if topics is None or self._awaits_heartbeat or self._link.clock() < self._heartbeat_s:
             return
         joins, subscribed = self._state is _State.TO_JOIN, topics()
-        is_acknowledging = self._told is None and self._target is not None
-        is_full = self._said_topics is None  # also after an answer that was lost: the broker may be an epoch further
+        is_acknowledging = self._queued_rebalance is None and self._target is not None
+        is_full = self._sent_topics is None  # also after a lost answer: the broker may be one epoch ahead
         request = ConsumerHeartbeat(
             self.member_id,
             JOINING_EPOCH if joins else self.generation,
             instance_id=self._settings.instance_id,
             client=self._link.name,
-            topics=subscribed if joins or subscribed != self._said_topics else None,
+            topics=subscribed if joins or subscribed != self._sent_topics else None,
             owned=self.owned if is_full or is_acknowledging else None,
             rebalance_timeout_s=self._settings.poll_limit_s,
         )
-        self._said_topics = subscribed
-        self._is_beating = True
-        self._beat_s = self._link.clock() + self._link.brokers.settings.group_consumer_heartbeat_interval_s
+        self._sent_topics = subscribed
+        self._awaits_heartbeat = True
+        self._heartbeat_s = self._link.clock() + self._link.brokers.settings.group_consumer_heartbeat_interval_s
         groups, group_id = self._link.brokers.groups, self._settings.group_id
         self._send(
             "ConsumerGroupHeartbeat",
@@ -130,31 +130,31 @@ class ConsumerSession(GroupSession):
         )
 
     def _answered(self, answer: Answer[ConsumerHeartbeatAnswer] | None, *, acknowledged: bool) -> None:
-        self._is_beating = False
+        self._awaits_heartbeat = False
         if self._state is _State.FENCED:
             return
         if answer is None:
-            self._said_topics = None
-            self._beat_s = self._link.clock()
+            self._sent_topics = None
+            self._heartbeat_s = self._link.clock()
         elif answer.refusal is not None:
             self._refused(answer.refusal)
         elif answer.value is not None:
-            self._heed(answer.value, acknowledged=acknowledged)
+            self._apply_answer(answer.value, acknowledged=acknowledged)
 
-    def _heed(self, answer: ConsumerHeartbeatAnswer, *, acknowledged: bool) -> None:
+    def _apply_answer(self, answer: ConsumerHeartbeatAnswer, *, acknowledged: bool) -> None:
         self._state = _State.MEMBER
         self.generation = answer.member_epoch
-        self._beat_s = self._link.clock() + answer.heartbeat_interval_s
-        if self._topics is not None and self._topics() != self._said_topics:
-            self._beat_s = self._link.clock()
+        self._heartbeat_s = self._link.clock() + answer.heartbeat_interval_s
+        if self._topics is not None and self._topics() != self._sent_topics:
+            self._heartbeat_s = self._link.clock()
         if answer.assigned is not None:
             self._next_target = answer.assigned
-        if self._told is not None:
+        if self._queued_rebalance is not None:
             return
         if acknowledged:
             self._target = None
         elif self._target is not None:
-            self._beat_s = self._link.clock()  # complete meanwhile: say so
+            self._heartbeat_s = self._link.clock()  # complete meanwhile: acknowledge it
         if self._target is None and self._next_target is not None:
             target, self._next_target = self._next_target, None
             self._reconcile(target)
@@ -164,39 +164,41 @@ class ConsumerSession(GroupSession):
             return
         self._target = target
         if self.owned - target:
-            self._tell(RebalanceKind.REVOKE, self.owned - target)
+            self._queue_rebalance(RebalanceKind.REVOKE, self.owned - target)
         else:
-            self._tell(RebalanceKind.ASSIGN, target - self.owned)
+            self._queue_rebalance(RebalanceKind.ASSIGN, target - self.owned)
 
     def _refused(self, refusal: BrokerError) -> None:
         if refusal.code in _FENCED:
-            next_beat_s = self._beat_s if self._state is _State.TO_JOIN else self._link.clock()
+            next_heartbeat_s = self._heartbeat_s if self._state is _State.TO_JOIN else self._link.clock()
             self._fence()
-            self._beat_s = next_beat_s  # who is refused at joining waits: the broker knows an older self of it
+            self._heartbeat_s = (
+                next_heartbeat_s  # refused at joining: wait, because the broker still has an older member of this id
+            )
         elif refusal.code in _FATAL:
             self._fail(refusal.code, refusal.why or refusal.code)
-            if self.owned and self._told is None:
-                self._tell(RebalanceKind.LOSE, self.owned)
+            if self.owned and self._queued_rebalance is None:
+                self._queue_rebalance(RebalanceKind.LOSE, self.owned)
         else:
-            self._said_topics = None
-            self._beat_s = self._link.clock() + self._settings.backoff_s
+            self._sent_topics = None
+            self._heartbeat_s = self._link.clock() + self._settings.backoff_s
 
-    def commit_refused(self, code: str) -> None:
-        """Ask at once what has become of the membership."""
+    def on_commit_refused(self, code: str) -> None:
+        """Send a heartbeat at once, whose answer has the present membership."""
         if code in ("UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH"):
-            self._beat_s = self._link.clock()
+            self._heartbeat_s = self._link.clock()
 
     # -- leaving and coming back ---------------------------------------------------------------------------------
 
     def _fence(self) -> None:
-        """Everything is lost, once a rebalance that was told before has been served."""
+        """Lose all partitions, after a queued rebalance was served."""
         self._state = _State.FENCED
-        if self._told is None:
+        if self._queued_rebalance is None:
             self._lose()
 
     def _lose(self) -> None:
         if self.owned:
-            self._tell(RebalanceKind.LOSE, self.owned)
+            self._queue_rebalance(RebalanceKind.LOSE, self.owned)
         else:
             self._join_again()
 
@@ -207,14 +209,14 @@ class ConsumerSession(GroupSession):
         self.generation = 0
 
     def _begin(self) -> None:
-        self._number += 1
-        self._is_beating = self._leaves_first = False
-        self._said_topics = self._target = self._next_target = None
+        self._session_number += 1
+        self._awaits_heartbeat = self._leaves_first = False
+        self._sent_topics = self._target = self._next_target = None
         self._state = _State.OUTSIDE if self._topics is None else _State.TO_JOIN
-        self._beat_s = self._link.clock()
+        self._heartbeat_s = self._link.clock()
 
     def leave(self) -> tuple[str, Callable[[], object]] | None:
-        """Be no member any more. Static members say that they will come back."""
+        """Leave the group. A static member leaves with epoch -2: it may come back within its session."""
         request = self._leave_request() if self._state in (_State.MEMBER, _State.FENCED) else None
         self._topics = None
         self._begin()

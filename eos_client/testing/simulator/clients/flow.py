@@ -1,4 +1,4 @@
-"""One assigned partition: the next offset to read, and what the application was given of it."""
+"""One assigned partition: the next offset to fetch, and the application's position."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from eos_client.testing.simulator.brokers.model import PartitionKey
 
 @dataclass(eq=False, slots=True)
 class Flow:
-    """``start``: an offset or one of confluent_kafka's logical ones, which is looked up first.
+    """``start``: an offset, or one of confluent_kafka's logical offsets, which is looked up first.
 
-    ``next_fetch``: None until the start is known. ``position``: the next offset to hand over; None before the first.
-    ``version`` changes whenever queued records become void.
+    ``next_fetch``: None until the start is known. ``position``: the next offset to return; None before the first
+    record. ``version`` changes whenever queued records are dropped. ``lookup_at_change``: the number of the assignment
+    at the first look-up. ``end_reported_at``: the offset of the last end-of-partition event.
     """
 
     partition: PartitionKey
@@ -23,10 +24,10 @@ class Flow:
     position: int | None = None
     version: int = 0
     seeks: int = 0
-    end_told_at: int | None = None
-    asked: bool = False
-    asked_at_change: int | None = None
-    ask_again_s: float = 0.0
+    end_reported_at: int | None = None
+    is_looked_up: bool = False
+    lookup_at_change: int | None = None
+    next_lookup_s: float = 0.0
     stopped: bool = False
     watermarks: tuple[int, int] = (OFFSET_INVALID, OFFSET_INVALID)
     last_stable_offset: int = OFFSET_INVALID
@@ -35,32 +36,32 @@ class Flow:
         self._begin(self.start)
 
     @property
-    def waits_for_group(self) -> bool:
-        """Whether the group's committed offset has to be asked for."""
+    def needs_group_offset(self) -> bool:
+        """Whether the group's committed offset has to be looked up."""
         return self.next_fetch is None and self.start in (OFFSET_INVALID, OFFSET_STORED)
 
     @property
-    def waits_for_log(self) -> bool:
-        """Whether the partition's first or last offset has to be asked for."""
-        return self.next_fetch is None and not self.waits_for_group
+    def needs_log_offset(self) -> bool:
+        """Whether the partition's first or last offset has to be looked up."""
+        return self.next_fetch is None and not self.needs_group_offset
 
-    def starts_at(self, offset: int) -> None:
-        """Start at what a look-up found: ``offset``, or another logical one."""
-        self.asked = False
-        self.asked_at_change = None
+    def start_at(self, offset: int) -> None:
+        """Start at the result of a look-up: ``offset``, which may be another logical one."""
+        self.is_looked_up = False
+        self.lookup_at_change = None
         self._begin(offset)
 
-    def goes_to(self, offset: int) -> None:
-        """Continue at ``offset``, which the application sought."""
+    def seek_to(self, offset: int) -> None:
+        """Continue at ``offset``, to which the application has sought."""
         self.seeks += 1
         self.version += 1
-        self.position = self.end_told_at = None
-        self.starts_at(offset)
+        self.position = self.end_reported_at = None
+        self.start_at(offset)
 
-    def goes_back(self, taken_until: int | None) -> None:
-        """Fetch again what was fetched and not handed over, but for what is ``taken_until`` an offset already."""
+    def refetch(self, taken_until: int | None) -> None:
+        """Fetch the records again that were dropped; those before ``taken_until`` are being returned."""
         self.version += 1
-        self.end_told_at = None
+        self.end_reported_at = None
         if taken_until is not None or self.position is not None:
             self.next_fetch = max(taken_until or 0, self.position or 0)
         else:

@@ -1,4 +1,4 @@
-"""The bytes in which confluent_kafka hands the group metadata from a consumer to a producer."""
+"""The bytes in which confluent_kafka passes the group metadata from a consumer to a producer."""
 
 from __future__ import annotations
 

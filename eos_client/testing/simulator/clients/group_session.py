@@ -1,4 +1,4 @@
-"""What both group protocols share: rebalances are reported one at a time and wait for the application."""
+"""The base of both group protocols: rebalances are queued one at a time, until the application has served each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eos_client.testing.simulator.brokers.link import ClientLink
 from eos_client.testing.simulator.brokers.model import NO_GENERATION, Membership, PartitionKey
 from eos_client.testing.simulator.brokers.network import Answer
 from eos_client.testing.simulator.clients.configuration import ConsumerSettings
-from eos_client.testing.simulator.clients.inbox import Inbox, Rebalance, RebalanceKind, Trouble
+from eos_client.testing.simulator.clients.inbox import ErrorEvent, Inbox, Rebalance, RebalanceKind
 from eos_client.testing.simulator.clients.kafka_errors import kafka_error
 
 T = TypeVar("T")
@@ -21,9 +21,10 @@ Topics = Callable[[], frozenset[str]]
 
 
 class GroupSession(ABC):
-    """A member's side of the group protocol, driven by background work and by what the application has served.
+    """A member's side of the group protocol, driven by background work and by the rebalances that were served.
 
-    ``hold``: makes the queued records void when a rebalance is told. ``owned``: what the group gave and has not taken.
+    ``hold``: stops fetching and drops queued records when a rebalance is queued. ``owned``: the partitions that were
+    assigned and not revoked or lost.
     """
 
     def __init__(self, link: ClientLink, settings: ConsumerSettings, inbox: Inbox, hold: Callable[[], None]) -> None:
@@ -37,10 +38,10 @@ class GroupSession(ABC):
         self._inbox = inbox
         self._hold = hold
         self._topics: Topics | None = None
-        self._told: Rebalance | None = None
+        self._queued_rebalance: Rebalance | None = None
         self._is_leaving = False
-        self._departures = 0
-        self._number = 0
+        self._leaves_in_flight = 0
+        self._session_number = 0
 
     @property
     def membership(self) -> Membership:
@@ -49,22 +50,22 @@ class GroupSession(ABC):
 
     @property
     def has_lost_partitions(self) -> bool:
-        """Whether partitions were lost, and the application has not heard of it yet."""
-        return self._told is not None and self._told.kind is RebalanceKind.LOSE
+        """Whether partitions were lost and the callback has not run yet."""
+        return self._queued_rebalance is not None and self._queued_rebalance.kind is RebalanceKind.LOSE
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether the application wants to be in the group."""
+        """Whether the application is subscribed."""
         return self._topics is not None
 
     @property
     def is_departing(self) -> bool:
-        """Whether the group still has to hear that the member leaves."""
-        return self._is_leaving or self._departures > 0
+        """Whether the member is leaving, or its LeaveGroup request was not answered yet."""
+        return self._is_leaving or self._leaves_in_flight > 0
 
     @property
     def due_s(self) -> float:
-        """When there is something to send."""
+        """When the next request is due."""
         if self.fatal is not None or self.stalled:
             return math.inf
         return self._due_s()
@@ -76,83 +77,83 @@ class GroupSession(ABC):
         """Join the group, or change the subscription."""
 
     @abstractmethod
-    def served(self, rebalance: Rebalance) -> None:
-        """Go on: the application has served ``rebalance``."""
+    def on_served(self, rebalance: Rebalance) -> None:
+        """Continue after the application has served ``rebalance``."""
 
-    def polled(self) -> None:
-        """Go on: the application polls again."""
+    def on_poll(self) -> None:
+        """Continue after a stall: the application polls again."""
         self.stalled = False
 
     @abstractmethod
     def stall(self) -> None:
-        """Give up: the application has not polled for ``max.poll.interval.ms``."""
+        """Leave the group: the application has not on_poll for ``max.poll.interval.ms``."""
 
     def unsubscribe(self) -> None:
-        """Leave the group once the application has given up its partitions."""
+        """Leave the group once the application has served the revocation of its partitions."""
         self._topics = None
-        if self._told is None:
-            self._give_up()
+        if self._queued_rebalance is None:
+            self._revoke_and_leave()
 
     # -- what the protocols do -----------------------------------------------------------------------------------
 
     @abstractmethod
     def work(self) -> None:
-        """Send what is due."""
+        """Send the request that is due."""
 
     @abstractmethod
     def _due_s(self) -> float: ...
 
     @abstractmethod
     def leave(self) -> tuple[str, Callable[[], object]] | None:
-        """Be no member any more; returns the request that tells the coordinator, if one is to be sent."""
+        """Leave the group; returns the LeaveGroup request to send, if any."""
 
     @abstractmethod
-    def commit_refused(self, code: str) -> None:
-        """Heed what ``code``, with which a commit was refused, says about the membership."""
+    def on_commit_refused(self, code: str) -> None:
+        """Update the membership after a commit was refused with ``code``."""
 
-    def _give_up(self) -> None:
-        """Have everything revoked, then leave."""
+    def _revoke_and_leave(self) -> None:
+        """Revoke all partitions, then leave."""
         self._is_leaving = True
         if self.owned:
-            self._tell(RebalanceKind.REVOKE, self.owned)
+            self._queue_rebalance(RebalanceKind.REVOKE, self.owned)
         else:
-            self._depart()
+            self._send_leave()
 
-    def _depart(self) -> None:
+    def _send_leave(self) -> None:
         self._is_leaving = False
         request = self.leave()
         if request is not None:
-            self._departures += 1
-            self._link.post(*request, lambda _: self._departed())
+            self._leaves_in_flight += 1
+            self._link.post(*request, lambda _: self._on_left())
 
-    def _departed(self) -> None:
-        self._departures -= 1
+    def _on_left(self) -> None:
+        self._leaves_in_flight -= 1
 
-    def _go_on_leaving(self) -> None:
-        """Leave after the last rebalance, and come back if the application has subscribed again meanwhile."""
+    def _continue_leaving(self) -> None:
+        """Leave after the last rebalance, and join again if the application has subscribed again meanwhile."""
         topics = self._topics
-        self._give_up()
-        if topics is not None and self._told is None:
+        self._revoke_and_leave()
+        if topics is not None and self._queued_rebalance is None:
             self.subscribe(topics)
 
-    def _tell(self, kind: RebalanceKind, partitions: Iterable[PartitionKey]) -> None:
-        self._told = Rebalance(kind, tuple(sorted(partitions)))
+    def _queue_rebalance(self, kind: RebalanceKind, partitions: Iterable[PartitionKey]) -> None:
+        self._queued_rebalance = Rebalance(kind, tuple(sorted(partitions)))
         self._hold()
-        self._inbox.put(self._told)
+        self._inbox.put(self._queued_rebalance)
 
     def _send(self, request: str, act: Callable[[], T], then: Callable[[Answer[T] | None], None]) -> None:
-        """Send ``request``; an answer that comes after the session has begun anew is not heeded."""
-        number = self._number
+        """Send ``request``; an answer that comes after the session has begun anew is ignored."""
+        number = self._session_number
 
-        def heed(answer: Answer[T] | None) -> None:
-            if number == self._number:
+        def handle(answer: Answer[T] | None) -> None:
+            if number == self._session_number:
                 then(answer)
 
-        self._link.post(request, act, heed)
+        self._link.post(request, act, handle)
 
     def _fail(self, code: str, why: str) -> None:
-        """Be of no use any more."""
+        """Fail fatally."""
         if self.fatal is None:
             self.fatal = kafka_error(code, f"Fatal consumer error: {why}", fatal=True)
-            # Once, as an event with librdkafka's own code and without the flag; error_cb hears nothing of it.
-            self._inbox.put(Trouble(kafka_error("_FATAL", f"Fatal error: {why}")))
+            # Reported once, as an event with librdkafka's own code and without the fatal flag; error_cb is not called.
+            self._inbox.put(ErrorEvent(kafka_error("_FATAL", f"Fatal error: {why}")))

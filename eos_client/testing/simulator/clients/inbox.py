@@ -1,4 +1,4 @@
-"""What waits for the application's next ``poll``: records, rebalances, errors, and reports of commits."""
+"""The queue that the application's next ``poll`` serves: records, rebalances, errors, and results of commits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from eos_client.testing.simulator.brokers.model import PartitionKey, StoredRecor
 from eos_client.testing.simulator.clients.flow import Flow
 
 _CREATE_TIME = 1
-_IN_TIME = 0.5
+_IN_TIME_PROBABILITY = 0.5
 
 
 class RebalanceKind(Enum):
-    """What a rebalance does with its partitions."""
+    """Whether a rebalance assigns, revokes or loses its partitions."""
 
     ASSIGN = "assign"
     REVOKE = "revoke"
@@ -28,7 +28,7 @@ class RebalanceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rebalance:
-    """The application is to be told; the session waits for it."""
+    """A rebalance whose callback is to be called; the group session waits until it has returned."""
 
     kind: RebalanceKind
     partitions: tuple[PartitionKey, ...]
@@ -36,9 +36,9 @@ class Rebalance:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A record of ``flow``, or without one only the news that the flow goes on at ``next_offset``.
+    """A record of ``flow``; without one, only that the flow continues at ``next_offset``, behind control records.
 
-    ``seeks``: the flow's at the time.
+    ``seeks``: the flow's number of seeks when it was fetched.
     """
 
     flow: Flow
@@ -48,7 +48,7 @@ class Fetched:
 
     @property
     def message(self) -> Message:
-        """The record as the application gets it."""
+        """The record as a Message of confluent_kafka."""
         key, record = self.flow.partition, self.record
         if record is None:
             raise ValueError(f"{key} has no record before {self.next_offset}")
@@ -65,20 +65,21 @@ class Fetched:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """An error event, handed over as a message that has ``error()``.
+class ErrorEvent:
+    """An error event, returned by ``poll`` as a message that has ``error()``.
 
-    ``lasts``: whatever the application does with the partition, it is told. librdkafka does not tell it twice.
+    ``outlasts_drop``: it is reported even if the partition is paused, sought or unassigned first, because librdkafka
+    reports it only once.
     """
 
     error: KafkaError
     partition: PartitionKey | None = None
     offset: int | None = None
-    lasts: bool = False
+    outlasts_drop: bool = False
 
     @property
     def message(self) -> Message:
-        """The error as the application gets it."""
+        """The error as a Message of confluent_kafka."""
         given: dict[str, Any] = {"error": self.error}
         if self.partition is not None:
             given.update(topic=self.partition.topic, partition=self.partition.partition)
@@ -89,30 +90,31 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class CommitReport:
-    """For ``on_commit``: what became of an asynchronous commit."""
+    """The result of an asynchronous commit, for ``on_commit``."""
 
     error: KafkaError | None
     offsets: list[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """For ``stats_cb``, ``error_cb`` or ``throttle_cb``: ``call`` calls it."""
+class ClientCallback:
+    """A call of ``stats_cb``, ``error_cb`` or ``throttle_cb``."""
 
     call: Callable[[], object]
 
 
-Item = Rebalance | Fetched | Trouble | CommitReport | Told
+Item = Rebalance | Fetched | ErrorEvent | CommitReport | ClientCallback
 
 
 class Inbox:
-    """First in, first out.
+    """A first-in-first-out queue.
 
-    ``collected``: what the running ``consume`` has taken and not returned yet; ``passed``: what it has passed over.
+    ``collected``: the messages that the running ``consume`` has taken and will return; ``passed``: the items without a
+    record that it has taken.
     """
 
     def __init__(self, random: Random) -> None:
-        self.collected: list[Fetched | Trouble] = []
+        self.collected: list[Fetched | ErrorEvent] = []
         self.passed: list[Fetched] = []
         self._items: deque[Item] = deque()
         self._waiting: Counter[PartitionKey] = Counter()
@@ -128,7 +130,7 @@ class Inbox:
             self._waiting[item.flow.partition] += 1
 
     def take(self) -> Item | None:
-        """Remove and return what came first."""
+        """Remove and return the oldest item; None if the queue is empty."""
         if not self._items:
             return None
         item = self._items.popleft()
@@ -137,32 +139,32 @@ class Inbox:
         return item
 
     def waiting(self, partition: PartitionKey) -> int:
-        """Return how many records of ``partition`` wait."""
+        """Return how many items of ``partition`` are queued."""
         return self._waiting[partition]
 
-    def void(self, partitions: Iterable[PartitionKey]) -> None:
-        """Drop the records of ``partitions``, and the events that do not last.
+    def drop(self, partitions: Iterable[PartitionKey]) -> None:
+        """Drop the queued records of ``partitions``, and their error events without ``outlasts_drop``.
 
-        What a running ``consume`` has taken is dropped, too, or not: in librdkafka the news of a pause, a seek or an
+        The messages that a running ``consume`` has taken are dropped at random: in librdkafka a pause, a seek or an
         unassign reaches it through another thread and may come too late.
         """
-        gone = frozenset(partitions)
-        if any(self._waiting[p] for p in gone) or any(isinstance(i, Trouble) for i in self._items):
-            self._items = deque(i for i in self._items if not _goes_with(i, gone))
-        for partition in gone:
+        dropped = frozenset(partitions)
+        if any(self._waiting[p] for p in dropped) or any(isinstance(i, ErrorEvent) for i in self._items):
+            self._items = deque(i for i in self._items if not _is_dropped_with(i, dropped))
+        for partition in dropped:
             self._waiting.pop(partition, None)
-        if any(_goes_with(i, gone) for i in self.collected) and self._random.random() < _IN_TIME:
-            self.collected[:] = [i for i in self.collected if not _goes_with(i, gone)]
-            self.passed[:] = [i for i in self.passed if not _goes_with(i, gone)]
+        if any(_is_dropped_with(i, dropped) for i in self.collected) and self._random.random() < _IN_TIME_PROBABILITY:
+            self.collected[:] = [i for i in self.collected if not _is_dropped_with(i, dropped)]
+            self.passed[:] = [i for i in self.passed if not _is_dropped_with(i, dropped)]
 
     def taken_until(self, flow: Flow) -> int | None:
-        """Return how far the running ``consume`` has taken ``flow``; None: nothing of it since the last seek."""
+        """Return the next offset of ``flow`` after those that the running ``consume`` has taken; None: it has none."""
         taken = [i for i in (*self.collected, *self.passed) if isinstance(i, Fetched) and i.flow is flow]
         return max((i.next_offset for i in taken if i.seeks == flow.seeks), default=None)
 
 
-def _goes_with(item: Item, gone: frozenset[PartitionKey]) -> bool:
-    """Whether ``item`` is void once the records of the partitions in ``gone`` are."""
+def _is_dropped_with(item: Item, dropped: frozenset[PartitionKey]) -> bool:
+    """Whether ``item`` is dropped with the records of the partitions in ``dropped``."""
     if isinstance(item, Fetched):
-        return item.flow.partition in gone
-    return isinstance(item, Trouble) and item.partition in gone and not item.lasts
+        return item.flow.partition in dropped
+    return isinstance(item, ErrorEvent) and item.partition in dropped and not item.outlasts_drop

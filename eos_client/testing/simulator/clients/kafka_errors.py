@@ -1,4 +1,4 @@
-"""Simulated refusals as confluent_kafka's errors."""
+"""Error codes as confluent_kafka's errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 
 def require_code(code: str) -> None:
-    """Raise ValueError unless confluent_kafka knows a broker's error named ``code``."""
+    """Raise ValueError unless ``code`` is the name of a broker's error in confluent_kafka."""
     if code.startswith("_") or not isinstance(getattr(KafkaError, code, None), int):
         raise ValueError(
             f"{code!r} is no error of a broker; confluent_kafka.KafkaError lists them (NOT_COORDINATOR, ...)"

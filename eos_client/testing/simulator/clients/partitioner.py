@@ -1,4 +1,4 @@
-"""Which partition a record goes to: librdkafka's partitioners."""
+"""librdkafka's partitioners: which partition a record is written to."""
 
 from __future__ import annotations
 

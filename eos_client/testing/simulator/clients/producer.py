@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MOMENT_S = 0.001
 _LONGEST_WAIT_S = 3_600.0
-"""How much simulated time a call without a limit of its own waits at most."""
+"""The longest simulated wait of a call without a time-out."""
 
 _OPEN = frozenset({Phase.IN_TRANSACTION, Phase.ABORTABLE_ERROR, Phase.BEGIN_ABORT, Phase.ABORTING})
 
@@ -42,7 +42,7 @@ class SimulatedProducer:
 
     Raises what confluent_kafka's Producer raises: KafkaException, BufferError for a full queue, RuntimeError once it
     is closed; also RuntimeError while it is frozen. ``purge`` takes effect at the next call; a ``close`` right after it
-    drops what was queued or under way, without a word to anybody.
+    drops the queued and in-flight records without delivery reports.
     """
 
     def __init__(self, config: Mapping[str, Any], link: ClientLink) -> None:
@@ -59,7 +59,7 @@ class SimulatedProducer:
 
     @property
     def transactional_id(self) -> str | None:
-        """The producer's ``transactional.id``; confluent_kafka's does not tell it."""
+        """The producer's ``transactional.id``, which confluent_kafka's producer does not return."""
         return self._settings.transactional_id
 
     # -- transactions --------------------------------------------------------------------------------------------
@@ -73,10 +73,10 @@ class SimulatedProducer:
             try:
                 self._await_result(deadline_s)
             except KafkaException as exception:
-                raise self._why_not_initialised(exception) from None
+                raise self._init_error(exception) from None
             self._state.move(Phase.READY)
 
-    def _why_not_initialised(self, exception: KafkaException) -> KafkaException:
+    def _init_error(self, exception: KafkaException) -> KafkaException:
         code = self._background.transaction.init_refusal
         if code and exception.args[0].name() == "_TIMED_OUT":
             return kafka_exception(code, f"Failed to initialize Producer ID: {code}", retriable=True)
@@ -110,7 +110,7 @@ class SimulatedProducer:
                 self._background.transaction.send_offsets(group_id, membership, offsets)
                 self._link.wait(deadline_s, lambda: self._state.has_result)
                 if not self._state.has_result:
-                    self._background.transaction.offsets_overdue()
+                    self._background.transaction.offsets_timed_out()
                 self._state.take_result()
 
     def commit_transaction(self, timeout: float = -1.0, /) -> None:
@@ -155,7 +155,7 @@ class SimulatedProducer:
                 raise crashes.pop() from None
             raise
         except BaseException:
-            self._state.pause_call()  # nobody waits for it any more
+            self._state.pause_call()  # the call was interrupted
             raise
         self._state.end_call()
         if crashes:
@@ -169,7 +169,7 @@ class SimulatedProducer:
         self._state.take_result()
 
     def _drain(self, deadline_s: float) -> None:
-        """Wait for all outstanding records; a callback that raises ends the wait, and maybe the call."""
+        """Wait for all outstanding records; a callback that raises ends the wait."""
         left = self._flush(deadline_s, self._background.serve_safely)
         if left:
             why = f"Failed to flush all outstanding messages within the API timeout: {left} message(s) remaining"
@@ -204,7 +204,7 @@ class SimulatedProducer:
         self._background.placing.check_size(queued.wire_bytes_max)
         if self._events.outstanding >= self._settings.queue_records_max:
             raise BufferError("Local: Queue full")
-        self._background.placing.check_place(topic, partition)
+        self._background.placing.check_destination(topic, partition)
         self._events.outstanding += 1
         self._background.placing.place(queued)
 
@@ -218,12 +218,12 @@ class SimulatedProducer:
     ) -> int:
         """See confluent_kafka: a message's headers and partition are dropped, its timestamp refused.
 
-        What is wrong with a message is noted as its ``_error``.
+        The error of a message is set as its ``_error``.
         """
         if not isinstance(messages, list):
             raise TypeError("messages must be a list")
         self._check_usable()
-        taken = 0
+        accepted = 0
         for message in messages:
             if message.get("timestamp") is not None:
                 raise NotImplementedError("Message timestamps are not currently supported in batch mode")
@@ -237,11 +237,11 @@ class SimulatedProducer:
             except KafkaException as exception:
                 message["_error"] = kafka_error(exception.args[0].name(), "Message failed")
             else:
-                taken += 1
-        return taken
+                accepted += 1
+        return accepted
 
     def poll(self, timeout: float = -1.0) -> int:
-        """See confluent_kafka. With nothing to serve, ``poll(0)`` lets a millisecond pass, so that a loop gets on."""
+        """See confluent_kafka. With nothing to serve, ``poll(0)`` takes a millisecond: time passes in a loop."""
         self._check_usable()
         served = self._events.serve()
         if not served:
@@ -266,7 +266,7 @@ class SimulatedProducer:
         return self._events.outstanding
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:  # noqa: ARG002
-        """See confluent_kafka. Takes effect at the next call, so that it may come from any thread at any moment."""
+        """See confluent_kafka. Takes effect at the next call, so that any thread may call it at any time."""
         if self._closed:
             raise RuntimeError("Producer has been closed")
         self._purge = (in_queue, in_flight)
@@ -280,7 +280,7 @@ class SimulatedProducer:
     # -- the handle ----------------------------------------------------------------------------------------------
 
     def list_topics(self, topic: str | None = None, timeout: float = -1.0) -> Any:
-        """See confluent_kafka: one broker that leads everything; an unknown ``topic`` comes with an error."""
+        """See confluent_kafka: one broker leads all partitions; an unknown ``topic`` has an error."""
         self._check_usable("Handle")
         return self._background.metadata(topic, self._deadline(timeout))
 
@@ -289,11 +289,11 @@ class SimulatedProducer:
         return str(self.list_topics(timeout=timeout).cluster_id)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:  # noqa: ARG002
-        """See confluent_kafka. Simulated brokers ask for none."""
+        """See confluent_kafka. Simulated brokers need no credentials."""
         self._check_usable("Handle")
 
     def close(self) -> bool:
-        """See confluent_kafka: abort an open transaction, flush, let go. Purely local after `purge`."""
+        """See confluent_kafka: abort an open transaction, flush, close. Sends nothing after `purge`."""
         if self._closed:
             return True
         if self._purge is None:
@@ -304,7 +304,7 @@ class SimulatedProducer:
             finally:
                 self._link.detach()
                 self._closed = True
-        self._link.fall_silent()
+        self._link.silence()
         self._closed = True
         return True
 
@@ -330,7 +330,7 @@ class SimulatedProducer:
         if self._closed:
             raise RuntimeError(f"{what} has been closed")
         if self._link.is_frozen:
-            raise RuntimeError(f"{self._link.name} is frozen: nothing of it runs until it is thawed")
+            raise RuntimeError(f"{self._link.name} is frozen: its process is stopped and cannot call anything")
         if self._purge is not None:
             (in_queue, in_flight), self._purge = self._purge, None
             self._background.purge(in_queue=in_queue, in_flight=in_flight)

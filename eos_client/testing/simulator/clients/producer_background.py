@@ -1,4 +1,4 @@
-"""The background work of a producer, which outlives the application's last call."""
+"""The background work of a producer, which continues after a call has returned."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eos_client.testing.simulator.clients.kafka_errors import kafka_error, kafka
 from eos_client.testing.simulator.clients.producer_events import ProducerEvents
 from eos_client.testing.simulator.clients.producer_records import RecordPlacing
 from eos_client.testing.simulator.clients.producer_settings import ProducerSettings
-from eos_client.testing.simulator.clients.record_sender import NOBODY, RecordSender
+from eos_client.testing.simulator.clients.record_sender import NO_IDENTITY, RecordSender
 from eos_client.testing.simulator.clients.request_repeater import RequestRepeater, Timers
 from eos_client.testing.simulator.clients.transaction_requests import TransactionRequests
 from eos_client.testing.simulator.clients.transaction_state import TransactionState
@@ -33,7 +33,7 @@ _LEVELS = {
 
 
 class ProducerBackground:
-    """The parts of one producer handle, joined. A `Worker`. ``crashes``: what callbacks raised within a call."""
+    """The parts of one producer handle. A `Worker`. ``crashes``: the exceptions of callbacks inside a call."""
 
     def __init__(self, settings: ProducerSettings, link: ClientLink) -> None:
         self._settings = settings
@@ -41,31 +41,31 @@ class ProducerBackground:
         self._timers = Timers(link.clock)
         self.crashes: list[BaseException] = []
         self.events = ProducerEvents(link.clock, only_errors=settings.only_errors)
-        self.state = TransactionState(settings.transactional_id, self._tell)
+        self.state = TransactionState(settings.transactional_id, self._log)
         requests = RequestRepeater(
-            link, self._timers, self._tell, timeout_s=settings.request_timeout_s, backoff_s=settings.backoff_s
+            link, self._timers, self._log, timeout_s=settings.request_timeout_s, backoff_s=settings.backoff_s
         )
         self.sender = RecordSender(link, settings, self.state, self.events, self._timers, requests)
         self.placing = RecordPlacing(link, settings, self._timers, self.sender)
         self.transaction = TransactionRequests(
             link, settings, self.state, self.events, self._timers, requests, self.sender
         )
-        self._statistics_wait = False
+        self._has_queued_statistics = False
         requests.connected()
         if settings.stats_cb is not None and settings.statistics_interval_s > 0:
             self._timers.after(settings.statistics_interval_s, self._statistics)
 
     @property
     def due_s(self) -> float:
-        """When it has something to do next."""
+        """When the next timed action is due."""
         return math.inf if self._link.is_silent else self._timers.due_s
 
     def work(self) -> None:
-        """Do it."""
+        """Run the timed actions that are due."""
         self._timers.work()
 
     def serve_safely(self) -> None:
-        """Serve what waits for the application, up to a callback that raises: that is kept in ``crashes``."""
+        """Serve the queued callbacks; stop at one that raises, and keep its exception in ``crashes``."""
         while self.events and not self.crashes:
             with self._keeping_crashes():
                 self.events.serve()
@@ -74,16 +74,16 @@ class ProducerBackground:
     def _keeping_crashes(self) -> Iterator[None]:
         try:
             yield
-        except Exception as crash:  # noqa: BLE001  # the call goes on, and raises it at its end
+        except Exception as crash:  # noqa: BLE001  # the call continues, and raises it at its end
             self.crashes.append(crash)
 
     def purge(self, *, in_queue: bool = True, in_flight: bool = False) -> None:
-        """Give up records."""
+        """Purge records."""
         self.sender.purge(in_queue=in_queue, in_flight=in_flight)
         if in_queue:
             self.placing.purge()
 
-    def _tell(self, facility: str, line: str) -> None:
+    def _log(self, facility: str, line: str) -> None:
         logger = self._settings.logger
         if logger is not None and (facility != "STATE" or self._settings.logs_broker_states):
             name, level = f"{self._settings.client_id}#{self._link.name}", _LEVELS[facility]
@@ -92,38 +92,38 @@ class ProducerBackground:
     def _statistics(self) -> None:
         self._timers.after(self._settings.statistics_interval_s, self._statistics)
         callback = self._settings.stats_cb
-        if callback is None or self._statistics_wait:
+        if callback is None or self._has_queued_statistics:
             return
-        self._statistics_wait = True
-        identity = self.sender.identity or NOBODY
+        self._has_queued_statistics = True
+        identity = self.sender.identity or NO_IDENTITY
         known = {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch}
         eos = {**known, "txn_state": self.state.phase.value, "txn_may_enq": self.state.may_enqueue}
         text = json.dumps(
             {"name": self._link.name, "client_id": self._settings.client_id, "type": "producer", "eos": eos}
         )
 
-        def told() -> None:
-            self._statistics_wait = False
+        def call_stats_cb() -> None:
+            self._has_queued_statistics = False
             callback(text)
 
-        self.events.call(told)
+        self.events.call(call_stats_cb)
 
     def report_error(self, code: str) -> None:
-        """Let ``error_cb`` hear of an error that the client goes on with."""
+        """Queue a call of ``error_cb`` with an error from which the client recovers."""
         callback, error = self._settings.error_cb, kafka_error(code)
         if callback is not None:
             self.events.call(lambda: callback(error))
 
     def report_throttle(self, seconds: float) -> None:
-        """Let ``throttle_cb`` hear that a broker held an answer back for ``seconds``."""
+        """Queue a call of ``throttle_cb``: a broker has delayed an answer by ``seconds``."""
         callback = self._settings.throttle_cb
         if callback is not None:
             self.events.call(lambda: callback(ThrottleEvent("simulated", 1, seconds)))
 
     def metadata(self, topic: str | None, deadline_s: float) -> Any:
-        """Ask the brokers for their topics; raises KafkaException _TRANSPORT when no answer comes in time."""
+        """Return the cluster's metadata; raises KafkaException _TRANSPORT if no answer comes in time."""
         brokers = self._link.brokers
         try:
             return self._link.call("Metadata", lambda: cluster_metadata(brokers, topic), deadline_s=deadline_s)
-        except RequestTimedOut as silence:
-            raise kafka_exception("_TRANSPORT", "Failed to get metadata: Local: Broker transport failure") from silence
+        except RequestTimedOut as timeout:
+            raise kafka_exception("_TRANSPORT", "Failed to get metadata: Local: Broker transport failure") from timeout

@@ -1,4 +1,4 @@
-"""What waits for the application to poll: delivery reports, log lines and errors, in the order they happened."""
+"""The queue that ``poll`` and ``flush`` serve: delivery reports, log lines and errors, in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DeliveryCallback = Callable[[Any, Any], Any]
 
 
 _OVERHEAD_MAX_BYTES = 36
-"""Lengths, attributes, offset and time of one record, each as long as it can be."""
+"""The largest size of the lengths, attributes, offset and time of one record."""
 
 
 def _header_bytes(header: tuple[str, bytes | None]) -> int:
@@ -24,13 +24,13 @@ def _header_bytes(header: tuple[str, bytes | None]) -> int:
 
 
 def _length_bytes(length: int) -> int:
-    """How many bytes a length takes: seven bits in each, and one bit for its sign."""
+    """How many bytes a length takes as a varint: seven bits in each, and one bit for its sign."""
     return (length.bit_length() + 7) // 7
 
 
 @dataclass(eq=False, slots=True)
 class QueuedRecord:
-    """A record that the application has handed over. Times in seconds; ``partition`` -1: not chosen yet."""
+    """A record that was given to ``produce``. Times in seconds; ``partition`` -1: not chosen yet."""
 
     topic: str
     partition: int
@@ -40,16 +40,16 @@ class QueuedRecord:
 
     @property
     def size_bytes(self) -> int:
-        """What it counts for in a batch."""
+        """Its size within a batch."""
         return len(self.record.value or b"") + len(self.record.key or b"")
 
     @property
     def wire_bytes_max(self) -> int:
-        """What it is taken for in ``message.max.bytes``: with its headers, and the most that the protocol adds."""
+        """Its size against ``message.max.bytes``: with its headers and the largest overhead of the protocol."""
         return self.size_bytes + _OVERHEAD_MAX_BYTES + sum(map(_header_bytes, self.record.headers))
 
     def message(self, error: KafkaError | None, offset: int | None, now_s: float) -> Any:
-        """Return the message that its delivery report carries; the headers are not in it."""
+        """Return the message of its delivery report, which has no headers."""
         known: dict[str, Any] = {} if offset is None else {"offset": offset}
         if error is None:
             known["timestamp"] = (TIMESTAMP_CREATE_TIME, self.record.timestamp_ms)
@@ -73,9 +73,9 @@ class _Event:
 
 
 class ProducerEvents:
-    """The queue that ``poll`` and ``flush`` serve. ``only_errors``: successes are not reported.
+    """The queue. ``only_errors``: successes are not reported.
 
-    ``outstanding`` counts the records that were handed over and whose report was not served yet.
+    ``outstanding`` counts the produced records whose delivery report was not served yet.
     """
 
     def __init__(self, clock: Callable[[], float], *, only_errors: bool) -> None:
@@ -102,11 +102,11 @@ class ProducerEvents:
         return lambda: callback(error, message)
 
     def call(self, act: Callable[[], object]) -> None:
-        """Run ``act`` when the application polls next."""
+        """Call ``act`` when the application polls next."""
         self._waiting.append(_Event(act))
 
     def fatal(self, error: KafkaError) -> None:
-        """Raise ``error`` when the application polls next, as the binding does in place of ``error_cb``."""
+        """Raise ``error`` when the application polls next, as confluent_kafka does instead of calling ``error_cb``."""
 
         def raise_it() -> None:
             raise KafkaException(error)
@@ -114,7 +114,7 @@ class ProducerEvents:
         self.call(raise_it)
 
     def serve(self) -> int:
-        """Run what has happened and return how many events it was. What a callback raises comes out, the rest waits."""
+        """Serve the queue and return the number of events. If a callback raises, the rest stays queued."""
         events = 0
         for _ in range(len(self._waiting)):
             if not self._waiting:  # a callback polled

@@ -1,4 +1,4 @@
-"""Turns the arguments of ``produce`` into records, and keeps those whose topic is not known yet."""
+"""Turns the arguments of ``produce`` into records, and keeps records of unknown topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eos_client.testing.simulator.clients.record_sender import RecordSender
 from eos_client.testing.simulator.clients.request_repeater import Timers
 
 ANY_PARTITION = -1
-_LOOKS_AGAIN_AFTER_S = 0.1
+_METADATA_INTERVAL_S = 0.1
 
 
 _C_INT = (-(2**31), 2**31 - 1)
@@ -25,7 +25,7 @@ _TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def as_topic(topic: Any) -> str:
-    """Return a topic's name; raises TypeError, ValueError or KafkaException as the binding does."""
+    """Return a topic's name; raises TypeError, ValueError or KafkaException as confluent_kafka does."""
     if not isinstance(topic, str):
         raise TypeError(f"argument 1 must be str, not {'None' if topic is None else type(topic).__name__}")
     name = topic.encode()
@@ -38,7 +38,7 @@ def as_topic(topic: Any) -> str:
 
 
 def as_partition(partition: Any) -> int:
-    """Return a partition's number; raises TypeError or OverflowError as the binding does."""
+    """Return a partition's number; raises TypeError or OverflowError as confluent_kafka does."""
     number = operator.index(partition)
     if not _C_LONG[0] <= number <= _C_LONG[1]:
         raise OverflowError("Python int too large to convert to C long")
@@ -50,7 +50,7 @@ def as_partition(partition: Any) -> int:
 
 
 def as_timestamp(timestamp_ms: Any) -> int:
-    """Return a timestamp; raises TypeError or OverflowError as the binding does."""
+    """Return a timestamp; raises TypeError or OverflowError as confluent_kafka does."""
     number = operator.index(timestamp_ms)
     if not _C_LONG[0] <= number <= _C_LONG[1]:
         raise OverflowError("int too big to convert")
@@ -58,12 +58,12 @@ def as_timestamp(timestamp_ms: Any) -> int:
 
 
 def as_value(payload: Any) -> bytes | None:
-    """Return a value as it is sent; raises TypeError as the binding does."""
+    """Return a value as it is sent; raises TypeError as confluent_kafka does."""
     return _as_bytes(payload, _VALUE_ARGUMENT)
 
 
 def as_key(payload: Any) -> bytes | None:
-    """Return a key as it is sent; raises TypeError as the binding does."""
+    """Return a key as it is sent; raises TypeError as confluent_kafka does."""
     return _as_bytes(payload, _KEY_ARGUMENT)
 
 
@@ -78,7 +78,7 @@ def _as_bytes(payload: Any, argument: int) -> bytes | None:
 
 
 def as_headers(headers: Any) -> tuple[tuple[str, bytes | None], ...]:
-    """Return headers, given as a list of pairs or as a dict, as they are sent; raises TypeError as the binding does."""
+    """Return headers (a list of pairs or a dict) as they are sent; raises TypeError as confluent_kafka does."""
     if headers is None:
         return ()
     if not isinstance(headers, (dict, list)):
@@ -93,7 +93,7 @@ def _header(pair: Any) -> tuple[str, bytes | None]:
     name, value = pair
     if value is not None and not isinstance(value, (bytes, str)):
         raise TypeError(f"expected header value to be None, binary, or unicode string, not {type(value).__name__}")
-    # The binding ends its process at a name with a lone surrogate; here it is an error.
+    # confluent_kafka ends the process at a name with a lone surrogate; here it is an error.
     return _cut(str(name)).decode(), _cut(value) if isinstance(value, str) else value
 
 
@@ -102,24 +102,24 @@ def _cut(text: str) -> bytes:
 
 
 class RecordPlacing:
-    """Chooses partitions. For an unknown topic all wait ``topic.metadata.propagation.max.ms`` from the first one on."""
+    """Chooses partitions. Records of an unknown topic wait ``topic.metadata.propagation.max.ms`` from the first on."""
 
     def __init__(self, link: ClientLink, settings: ProducerSettings, timers: Timers, sender: RecordSender) -> None:
         self._link = link
         self._settings = settings
         self._timers = timers
         self._sender = sender
-        self._homeless: list[QueuedRecord] = []
+        self._awaiting_topic: list[QueuedRecord] = []
         self._unknown_since_s: dict[str, float] = {}
         self._missing: set[str] = set()
 
     def check_size(self, size_bytes: int) -> None:
-        """Raise KafkaException MSG_SIZE_TOO_LARGE for a record that will never be taken."""
+        """Raise KafkaException MSG_SIZE_TOO_LARGE for a record above ``message.max.bytes``."""
         if size_bytes > self._settings.message_bytes_max:
             raise kafka_exception("MSG_SIZE_TOO_LARGE", "Unable to produce message: Broker: Message size too large")
 
-    def check_place(self, topic: str, partition: int) -> None:
-        """Raise KafkaException _UNKNOWN_PARTITION, or _UNKNOWN_TOPIC for a topic that was waited for in vain."""
+    def check_destination(self, topic: str, partition: int) -> None:
+        """Raise KafkaException _UNKNOWN_PARTITION, or _UNKNOWN_TOPIC once the wait for the topic has timed out."""
         partitions = self._link.brokers.partition_count(topic)
         if not partitions and topic in self._missing:
             raise kafka_exception("_UNKNOWN_TOPIC", "Unable to produce message: Local: Unknown topic")
@@ -127,14 +127,14 @@ class RecordPlacing:
             raise kafka_exception("_UNKNOWN_PARTITION", "Unable to produce message: Local: Unknown partition")
 
     def place(self, queued: QueuedRecord) -> None:
-        """Hand ``queued`` to its partition, now or as soon as its topic is known."""
-        if not self._placed(queued):
+        """Queue ``queued`` in its partition, now or once its topic is known."""
+        if not self._try_place(queued):
             self._unknown_since_s.setdefault(queued.topic, self._link.clock.now_s)
-            if not self._homeless:
-                self._timers.after(_LOOKS_AGAIN_AFTER_S, self._look_again)
-            self._homeless.append(queued)
+            if not self._awaiting_topic:
+                self._timers.after(_METADATA_INTERVAL_S, self._retry_waiting)
+            self._awaiting_topic.append(queued)
 
-    def _placed(self, queued: QueuedRecord) -> bool:
+    def _try_place(self, queued: QueuedRecord) -> bool:
         partitions = self._link.brokers.partition_count(queued.topic)
         if not partitions:
             return False
@@ -146,13 +146,13 @@ class RecordPlacing:
             self._sender.report_failed([queued], "_UNKNOWN_PARTITION", "Local: Unknown partition")
         return True
 
-    def _look_again(self) -> None:
-        waiting, self._homeless = self._homeless, []
+    def _retry_waiting(self) -> None:
+        waiting, self._awaiting_topic = self._awaiting_topic, []
         now_s = self._link.clock.now_s
         overdue_s = now_s - self._settings.topic_wait_s
         missing = {topic for topic, since_s in self._unknown_since_s.items() if since_s <= overdue_s}
         for queued in waiting:
-            if self._placed(queued):
+            if self._try_place(queued):
                 continue
             if not _TOPIC_NAME.fullmatch(queued.topic):
                 self._missing.add(queued.topic)
@@ -166,6 +166,6 @@ class RecordPlacing:
                 self.place(queued)
 
     def purge(self) -> None:
-        """Give up the records that wait for their topic."""
-        dropped, self._homeless = self._homeless, []
+        """Report the records that wait for their topic as purged."""
+        dropped, self._awaiting_topic = self._awaiting_topic, []
         self._sender.report_failed(dropped, "_PURGE_QUEUE", "Local: Purged in queue")

@@ -20,12 +20,12 @@ _UNLIMITED = 1 << 40
 
 
 def _nothing(*_: object) -> None:
-    """Stand in for a callback: whether its name is known matters, not what it does."""
+    """Stand in for a callback: only its setting's name is checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """What the simulated producer heeds."""
+    """The settings that have an effect."""
 
     client_id: str
     transactional_id: str | None
@@ -53,7 +53,7 @@ class ProducerSettings:
 
 
 def producer_settings(config: Mapping[str, Any]) -> ProducerSettings:
-    """Read ``config``; what the real client refuses is refused with its errors."""
+    """Read ``config``; raises the real client's errors for what it refuses."""
     _check(config)
     given = _Given(config)
     transactional_id = str(config["transactional.id"]) if config.get("transactional.id") else None
@@ -112,7 +112,7 @@ def _check(config: Mapping[str, Any]) -> None:
 
 @lru_cache(maxsize=256)
 def _accepted_by_librdkafka(items: tuple[tuple[str, Any], ...]) -> None:
-    # A real handle without a broker's address talks to nobody; it knows all settings, their limits and conflicts.
+    # A real handle without a broker's address connects nowhere, and checks all settings, their limits and conflicts.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # it has no transaction to abort
         Producer({**dict(items), "log_level": 0}).close()

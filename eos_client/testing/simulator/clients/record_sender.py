@@ -1,4 +1,4 @@
-"""The part of a producer that sends records: Produce requests, their outcome, delivery reports."""
+"""The part of a producer that sends records: Produce requests, their outcomes, delivery reports."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from eos_client.testing.simulator.clients.transaction_state import TransactionSt
 
 _PRODUCE = "Produce"
 _OUT_OF_ORDER = "OUT_OF_ORDER_SEQUENCE_NUMBER"
-_WITH_ANOTHER = "_INVALID_DIFFERENT_RECORD"
+_DIFFERENT_RECORD = "_INVALID_DIFFERENT_RECORD"
 _DUPLICATE = "DUPLICATE_SEQUENCE_NUMBER"
 _EPOCH_MAX = 32_766
-NOBODY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
-"""The identity of a producer without idempotence: its records carry no numbers."""
+NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, NO_EPOCH)
+"""The identity of a producer without idempotence: its records have no sequence numbers."""
 
 
 class RecordSender:
-    """Sends what the accumulator holds, and keeps to the producer's identity.
+    """Sends the records of the accumulator under the producer's identity.
 
-    ``joins_transaction`` says whether a partition is in the transaction by now, and has it added if it is not.
+    ``joins_transaction`` returns whether a partition is in the transaction; if not, it adds the partition to it.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RecordSender:
         timers: Timers,
         requests: RequestRepeater,
     ) -> None:
-        self.identity: ProducerIdentity | None = None if settings.idempotent else NOBODY
+        self.identity: ProducerIdentity | None = None if settings.idempotent else NO_IDENTITY
         self.flushing = False
         self.joins_transaction: Callable[[PartitionKey], bool] = lambda _: True
         self._link = link
@@ -54,7 +54,7 @@ class RecordSender:
         self._events = events
         self._timers = timers
         self._requests = requests
-        self._asked_identity = False
+        self._requests_identity = False
         self._renumbers = False
         self.accumulator = Accumulator(
             linger_s=settings.linger_s,
@@ -72,29 +72,29 @@ class RecordSender:
         queue.add(queued)
         if len(queue.waiting) == 1:
             self._timers.at(self.accumulator.lingers_until(partition), lambda: self.pump(partition))
-            self._watch_age(partition)
+            self._start_expiry_timer(partition)
         self.joins_transaction(partition)
         self.pump(partition)
 
-    def _watch_age(self, partition: PartitionKey) -> None:
+    def _start_expiry_timer(self, partition: PartitionKey) -> None:
         queue, limit_s = self.accumulator.queue(partition), self._settings.message_timeout_s
-        if queue.age_is_watched or not queue.waiting:
+        if queue.has_expiry_timer or not queue.waiting:
             return
 
         def expire() -> None:
-            queue.age_is_watched = False
+            queue.has_expiry_timer = False
             now_s = self._link.clock.now_s
             self._fail_old(queue.expired(lambda queued: queued.queued_at_s + limit_s <= now_s))
-            self._watch_age(partition)
+            self._start_expiry_timer(partition)
 
-        queue.age_is_watched = True
+        queue.has_expiry_timer = True
         self._timers.at(queue.waiting[0].queued_at_s + limit_s, expire)
 
     def _fail_old(self, records: Iterable[QueuedRecord]) -> None:
         old = list(records)
         if old:
             self.report_failed(old, "_MSG_TIMED_OUT", "Local: Message timed out")
-            self._give_up("_TIMED_OUT", f"{len(old)} message(s) timed out", bump=True)
+            self._abort_or_renumber("_TIMED_OUT", f"{len(old)} message(s) timed out", bump=True)
 
     def use(self, identity: ProducerIdentity) -> None:
         """Send under ``identity`` from now on."""
@@ -104,7 +104,7 @@ class RecordSender:
     # -- batches out ---------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send at once what is queued, without waiting for more."""
+        """Send the queued records without waiting for ``linger.ms``."""
         self.flushing = True
         self.pump_all()
 
@@ -120,21 +120,21 @@ class RecordSender:
         if not self.accumulator.is_ready(partition, self._link.clock.now_s, flushing=self.flushing):
             return
         if self.identity is None:
-            self._ask_identity()
+            self._request_identity()
         elif self.joins_transaction(partition):
             self._send(self.accumulator.take_batch(partition, self.identity))
 
-    def _ask_identity(self) -> None:
-        if self._asked_identity or self._settings.transactional_id is not None:
+    def _request_identity(self) -> None:
+        if self._requests_identity or self._settings.transactional_id is not None:
             return
-        self._asked_identity = True
+        self._requests_identity = True
 
         def assigned(identity: ProducerIdentity | None, refusal: BrokerError | None) -> None:
-            self._asked_identity = False
+            self._requests_identity = False
             if identity is not None:
                 self.use(identity)
             elif refusal is not None:
-                self._finish(refusal.code, f"Failed to acquire idempotence PID: {refusal}")
+                self._fail_fatally(refusal.code, f"Failed to acquire idempotence PID: {refusal}")
 
         timeout_s = self._settings.transaction_timeout_s
         transactions = self._link.brokers.transactions
@@ -146,59 +146,59 @@ class RecordSender:
         def append() -> int:
             return brokers.produce(batch.partition, batch.batch, transactional_id)
 
-        self._requests.send_once(_PRODUCE, append, lambda answer: self._answered(batch, answer))
+        self._requests.send_once(_PRODUCE, append, lambda answer: self._on_produced(batch, answer))
 
-    def _again(self, batch: SentBatch, delay_s: float = 0.0) -> None:
+    def _resend(self, batch: SentBatch, delay_s: float = 0.0) -> None:
         if self.accumulator.queue(batch.partition).sent is not batch:
             return
         if batch.records[0].queued_at_s + self._settings.message_timeout_s <= self._link.clock.now_s:
-            self.accumulator.failed(batch)
+            self.accumulator.record_failed(batch)
             self._fail_old(batch.records)
-            self._batch_gone(batch.partition)
+            self._on_batch_ended(batch.partition)
         elif delay_s > 0:
-            self._timers.after(delay_s, lambda: self._again(batch))
+            self._timers.after(delay_s, lambda: self._resend(batch))
         else:
             self._send(batch)
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def _answered(self, batch: SentBatch, answer: Answer[int] | None) -> None:
+    def _on_produced(self, batch: SentBatch, answer: Answer[int] | None) -> None:
         if self.accumulator.queue(batch.partition).sent is not batch:  # purged meanwhile
             return
-        if not self._settings.acknowledged:  # sent is as good as delivered
-            self.accumulator.acknowledged(batch)
+        if not self._settings.acknowledged:  # acks=0: a sent batch counts as delivered
+            self.accumulator.record_acknowledged(batch)
             self._events.report(batch.records, None)
-            self._batch_gone(batch.partition)
+            self._on_batch_ended(batch.partition)
         elif answer is None:
             batch.lost = True
-            self._again(batch)
+            self._resend(batch)
         elif answer.refusal is None or answer.refusal.code == _DUPLICATE:
-            self.accumulator.acknowledged(batch)
+            self.accumulator.record_acknowledged(batch)
             self._events.report(batch.records, None, answer.value)
-            self._batch_gone(batch.partition)
+            self._on_batch_ended(batch.partition)
         else:
             self._refused(batch, answer.refusal)
 
     def _refused(self, batch: SentBatch, refusal: BrokerError) -> None:
         treatment = treatment_of(_PRODUCE, refusal.code)
         if treatment is Treatment.RETRY:
-            self._again(batch, max(self._settings.backoff_s, 0.001))
+            self._resend(batch, max(self._settings.backoff_s, 0.001))
             return
-        self.accumulator.failed(batch)
+        self.accumulator.record_failed(batch)
         if self._settings.idempotent and self._recovers_by_renumbering(batch, refusal):
             self.accumulator.queue(batch.partition).put_back(batch)
-            self._give_up(refusal.code, f"skipped sequence numbers: {refusal}", bump=True)
+            self._abort_or_renumber(refusal.code, f"skipped sequence numbers: {refusal}", bump=True)
         else:
             self._report_refused(batch, refusal)
             self._failed(batch, treatment, refusal)
-        self._batch_gone(batch.partition)
+        self._on_batch_ended(batch.partition)
 
     def _report_refused(self, batch: SentBatch, refusal: BrokerError) -> None:
-        """Report the batch; as librdkafka does, tell the records at fault from others only where they are several."""
-        is_told = len(refusal.records) > 1
-        for place, record in enumerate(batch.records):
-            code = "INVALID_RECORD" if place in refusal.records else _WITH_ANOTHER
-            self.report_failed([record], code if is_told else refusal.code, str(refusal))
+        """Report the batch; if several records are at fault, each with its own code, as librdkafka does."""
+        reports_each = len(refusal.records) > 1
+        for index, record in enumerate(batch.records):
+            code = "INVALID_RECORD" if index in refusal.records else _DIFFERENT_RECORD
+            self.report_failed([record], code if reports_each else refusal.code, str(refusal))
 
     def _recovers_by_renumbering(self, batch: SentBatch, refusal: BrokerError) -> bool:
         if refusal.code == _OUT_OF_ORDER:
@@ -210,32 +210,32 @@ class RecordSender:
         why = f"ProduceRequest for {partition} with {len(batch.records)} message(s) failed: {refusal}"
         transactional = self._settings.transactional_id is not None
         if transactional and treatment is Treatment.FATAL:
-            self._finish("_FENCED", f"{why}: transactional producer fenced by newer producer instance")
+            self._fail_fatally("_FENCED", f"{why}: transactional producer fenced by newer producer instance")
         elif self._settings.idempotent and refusal.code == _OUT_OF_ORDER:
-            self._finish(refusal.code, f"{why}: sequence desynchronization")
+            self._fail_fatally(refusal.code, f"{why}: sequence desynchronization")
         elif not transactional and refusal.code == "UNKNOWN_PRODUCER_ID":
-            self._finish(refusal.code, f"{why}: unable to retry without risking duplication/reordering")
+            self._fail_fatally(refusal.code, f"{why}: unable to retry without risking duplication/reordering")
         else:
-            self._give_up(refusal.code, why, bump=treatment is Treatment.ABORT_AND_BUMP or not transactional)
+            self._abort_or_renumber(refusal.code, why, bump=treatment is Treatment.ABORT_AND_BUMP or not transactional)
 
-    def _batch_gone(self, partition: PartitionKey) -> None:
+    def _on_batch_ended(self, partition: PartitionKey) -> None:
         self._renumber_if_drained()
         self.pump(partition)
         queue = self.accumulator.queue(partition)
         if queue.waiting and queue.sent is None:
             self._timers.at(self.accumulator.lingers_until(partition), lambda: self.pump(partition))
-        self._watch_age(partition)
+        self._start_expiry_timer(partition)
 
     # -- failures ------------------------------------------------------------------------------------------------
 
     def report_failed(self, records: Iterable[QueuedRecord], code: str, why: str) -> None:
-        """Report that ``records`` are not delivered."""
+        """Report that ``records`` were not delivered."""
         failed = list(records)
         self._state.undelivered += len(failed)
         self._events.report(failed, kafka_error(code, why))
 
-    def _give_up(self, code: str, why: str, *, bump: bool) -> None:
-        """Have the transaction aborted, or number the records anew under a new epoch."""
+    def _abort_or_renumber(self, code: str, why: str, *, bump: bool) -> None:
+        """Fail the transaction, or number the records anew under a new epoch."""
         if not self._settings.idempotent:
             return
         if self._settings.transactional_id is not None:
@@ -245,15 +245,15 @@ class RecordSender:
             self._renumbers = True
             self._renumber_if_drained()
 
-    def _finish(self, code: str, why: str) -> None:
-        error = self._state.fail_for_good(code, why)
+    def _fail_fatally(self, code: str, why: str) -> None:
+        error = self._state.fail_fatally(code, why)
         if error is not None:
             self._events.fatal(error)
             self.purge(in_flight=True)
 
     def _renumber_if_drained(self) -> None:
-        """Bump the epoch once nothing of the old one is on its way. Here: nobody but this producer uses its id."""
-        if not self._renumbers or self.accumulator.anything_sent:
+        """Bump the epoch once no batch of the old one is in flight; only this producer uses its id."""
+        if not self._renumbers or self.accumulator.has_batch_in_flight:
             return
         self._renumbers = False
         if self.identity is None:
@@ -265,7 +265,7 @@ class RecordSender:
         self.pump_all()
 
     def purge(self, *, in_queue: bool = True, in_flight: bool = False) -> None:
-        """Give up records that wait, and with ``in_flight`` those on their way, whatever becomes of them."""
+        """Report the waiting records as purged, and with ``in_flight`` also those in flight."""
         if in_queue:
             for records in self.accumulator.drop_waiting():
                 self.report_failed(records, "_PURGE_QUEUE", "Local: Purged in queue")

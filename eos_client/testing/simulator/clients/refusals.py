@@ -7,18 +7,18 @@ from enum import Enum
 
 
 class Treatment(Enum):
-    """What becomes of the request, and of the transaction that it belongs to."""
+    """What librdkafka does with the request, and with the transaction that it belongs to."""
 
-    RETRY = "try again inside"
+    RETRY = "send it again"
     ABORT = "the transaction must be aborted"
     ABORT_AND_BUMP = "the transaction must be aborted, and the epoch bumped after it (KIP-360)"
-    FATAL = "the producer is finished"
+    FATAL = "the producer has failed fatally"
 
 
-_LOOK_AGAIN = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+_COORDINATOR_MOVING = ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 _FENCED = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 _FORBIDDEN = ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
-_FORGOTTEN = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_ID_MAPPING")
+_UNKNOWN_PRODUCER = ("UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_ID_MAPPING")
 _DEFAULT = ""
 
 
@@ -41,19 +41,19 @@ TREATMENTS: Mapping[str, Mapping[str, Treatment]] = {
     "InitProducerId": _table(Treatment.RETRY, fatal=(*_FENCED, *_FORBIDDEN, "INVALID_TRANSACTION_TIMEOUT")),
     "AddPartitionsToTxn": _table(
         Treatment.ABORT,
-        retry=(*_LOOK_AGAIN, "CONCURRENT_TRANSACTIONS", "UNKNOWN_TOPIC_OR_PART"),
-        bump=_FORGOTTEN,
+        retry=(*_COORDINATOR_MOVING, "CONCURRENT_TRANSACTIONS", "UNKNOWN_TOPIC_OR_PART"),
+        bump=_UNKNOWN_PRODUCER,
         fatal=(*_FENCED, *_FORBIDDEN, "INVALID_TXN_STATE"),
     ),
-    # PRODUCER_FENCED is not among its fatal ones: brokers rewrite it for the versions that librdkafka speaks.
+    # PRODUCER_FENCED is not fatal here: brokers translate it for the request versions that librdkafka uses.
     "AddOffsetsToTxn": _table(
         Treatment.ABORT,
-        retry=(*_LOOK_AGAIN, "CONCURRENT_TRANSACTIONS", "UNKNOWN_TOPIC_OR_PART", "REQUEST_TIMED_OUT"),
+        retry=(*_COORDINATOR_MOVING, "CONCURRENT_TRANSACTIONS", "UNKNOWN_TOPIC_OR_PART", "REQUEST_TIMED_OUT"),
         fatal=(*_FORBIDDEN, "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE", "UNSUPPORTED_FOR_MESSAGE_FORMAT"),
     ),
     "TxnOffsetCommit": _table(
         Treatment.ABORT,
-        retry=(*_LOOK_AGAIN, "CONCURRENT_TRANSACTIONS", "UNKNOWN_TOPIC_OR_PART", "REQUEST_TIMED_OUT"),
+        retry=(*_COORDINATOR_MOVING, "CONCURRENT_TRANSACTIONS", "UNKNOWN_TOPIC_OR_PART", "REQUEST_TIMED_OUT"),
         fatal=(
             *_FORBIDDEN,
             "INVALID_PRODUCER_ID_MAPPING",
@@ -64,15 +64,15 @@ TREATMENTS: Mapping[str, Mapping[str, Treatment]] = {
     ),
     "EndTxn": _table(
         Treatment.ABORT,
-        retry=(*_LOOK_AGAIN, "CONCURRENT_TRANSACTIONS"),
-        bump=_FORGOTTEN,
+        retry=(*_COORDINATOR_MOVING, "CONCURRENT_TRANSACTIONS"),
+        bump=_UNKNOWN_PRODUCER,
         fatal=(*_FENCED, *_FORBIDDEN, "INVALID_TXN_STATE"),
     ),
     # OUT_OF_ORDER_SEQUENCE_NUMBER depends on the batch: see `RecordSender`.
     "Produce": _table(
         Treatment.ABORT,
         retry=(
-            *_LOOK_AGAIN,
+            *_COORDINATOR_MOVING,
             "REQUEST_TIMED_OUT",
             "UNKNOWN_TOPIC_OR_PART",
             "NOT_LEADER_FOR_PARTITION",
@@ -93,6 +93,6 @@ def treatment_of(request: str, code: str) -> Treatment:
     return table.get(code, table[_DEFAULT])
 
 
-def told_as(code: str) -> str:
-    """Return the name under which the application hears of ``code``: one name for both fences."""
+def reported_code(code: str) -> str:
+    """Return the code that the application gets for ``code``: one for both errors of a fenced producer."""
     return "_FENCED" if code in _FENCED else code

@@ -1,4 +1,4 @@
-"""Background requests of a client: sent without waiting, and repeated when they are unanswered or retriable."""
+"""Background requests of a client: sent without waiting, and sent again if unanswered or retriable."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from eos_client.testing.simulator.clients.refusals import Treatment, treatment_o
 T = TypeVar("T")
 
 _BROKER = "simulated:9092/1"
-_SUPPRESSED_FOR_S = 30.0
+_LOG_INTERVAL_S = 30.0
 
 
 class Timers:
-    """What a client wants to do later; its background work runs it."""
+    """The timed actions of a client, which its background work runs."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class Timers:
 
     @property
     def due_s(self) -> float:
-        """When the first of them is due; ``math.inf``: there is none."""
+        """When the first action is due; ``math.inf``: there is none."""
         return self._waiting[0][0] if self._waiting else math.inf
 
     def at(self, when_s: float, action: Callable[[], None]) -> None:
@@ -41,7 +41,7 @@ class Timers:
         self.at(self._clock() + delay_s, action)
 
     def work(self) -> None:
-        """Run what is due."""
+        """Run the actions that are due."""
         due = []
         while self._waiting and self._waiting[0][0] <= self._clock():
             due.append(heapq.heappop(self._waiting)[2])
@@ -52,26 +52,26 @@ class Timers:
 class RequestRepeater:
     """Sends requests for one client. ``timeout_s``: how long it waits for an answer (``socket.timeout.ms``).
 
-    ``backoff_s``: how long it waits before a request that the broker could not serve yet is sent again. ``tell`` gets
-    librdkafka's log lines, as facility and text: a request that is sent twice shows nowhere else.
+    ``backoff_s``: the wait before a retriable request is sent again. ``log`` is called with librdkafka's log lines, as
+    facility and text: only they show that a request was sent twice.
     """
 
     def __init__(
-        self, link: ClientLink, timers: Timers, tell: Callable[[str, str], None], *, timeout_s: float, backoff_s: float
+        self, link: ClientLink, timers: Timers, log: Callable[[str, str], None], *, timeout_s: float, backoff_s: float
     ) -> None:
         self._link = link
         self._timers = timers
-        self._tell = tell
+        self._log = log
         self._timeout_s = timeout_s
         self._backoff_s = backoff_s
         self._up_since_s = 0.0
-        self._failures_since_told = 0
-        self._repetition_told_s = -math.inf
+        self._failures_since_logged = 0
+        self._repetition_logged_s = -math.inf
 
     def connected(self) -> None:
-        """Note that the connection stands."""
+        """Record and log that the connection is up."""
         self._up_since_s = self._link.clock.now_s
-        self._tell("STATE", f"{_BROKER}: Broker changed state APIVERSION_QUERY -> UP")
+        self._log("STATE", f"{_BROKER}: Broker changed state APIVERSION_QUERY -> UP")
 
     def send(
         self,
@@ -84,10 +84,10 @@ class RequestRepeater:
         attempting: Callable[[], None] = lambda: None,
         refused: Callable[[BrokerError], None] = lambda _: None,
     ) -> None:
-        """Send ``request`` until it is answered for good, then call ``done`` with the value or the refusal.
+        """Send ``request`` until its answer is final, then call ``done`` with the value or the refusal.
 
-        ``attempting`` hears of each attempt, ``refused`` of refusals that are tried again. Nothing is sent or told any
-        more once it is not ``wanted``.
+        ``attempting`` is called before each attempt, ``refused`` with each retriable refusal. Once ``wanted()`` is
+        false, nothing is sent and no function is called any more.
         """
         pause_s = self._backoff_s if backoff_s is None else backoff_s
 
@@ -110,7 +110,7 @@ class RequestRepeater:
         attempt()
 
     def send_once(self, request: str, act: Callable[[], T], then: Callable[[Answer[T] | None], None]) -> None:
-        """Send ``request`` once; ``then`` gets the answer, or None when none came in time."""
+        """Send ``request`` once; ``then`` is called with the answer, or with None after the time-out."""
         sent_s = self._link.clock.now_s
         open_: list[Any] = [then]
 
@@ -118,29 +118,29 @@ class RequestRepeater:
             if open_:
                 open_.clear()
                 if answer is None:
-                    self._tell_of_silence(request, sent_s)
+                    self._log_timeout(request, sent_s)
                 then(answer)
 
         self._link.post(request, act, once)
         self._timers.after(self._timeout_s, lambda: once(None))
 
-    def _tell_of_silence(self, request: str, sent_s: float) -> None:
+    def _log_timeout(self, request: str, sent_s: float) -> None:
         waited_ms = round((self._link.clock.now_s - sent_s) * 1000)
-        self._tell("REQTMOUT", f"Timed out {request}Request in flight (after {waited_ms}ms, timeout #0)")
-        self._tell_of_failure()
-        self._tell("STATE", f"{_BROKER}: Broker changed state UP -> DOWN")
+        self._log("REQTMOUT", f"Timed out {request}Request in flight (after {waited_ms}ms, timeout #0)")
+        self._log_disconnect()
+        self._log("STATE", f"{_BROKER}: Broker changed state UP -> DOWN")
         self.connected()
 
-    def _tell_of_failure(self) -> None:
-        """Keep back what looks like the last failure, as librdkafka does, but for one line every 30 s."""
+    def _log_disconnect(self) -> None:
+        """Log a repeated disconnect at most every 30 s, as librdkafka does."""
         now_s, repeated = self._link.clock.now_s, ""
-        if self._failures_since_told:
-            if now_s - self._repetition_told_s < _SUPPRESSED_FOR_S:
-                self._failures_since_told += 1
+        if self._failures_since_logged:
+            if now_s - self._repetition_logged_s < _LOG_INTERVAL_S:
+                self._failures_since_logged += 1
                 return
-            self._repetition_told_s = now_s
-            repeated = f", {self._failures_since_told} identical error(s) suppressed"
-        self._failures_since_told = 1
+            self._repetition_logged_s = now_s
+            repeated = f", {self._failures_since_logged} identical error(s) suppressed"
+        self._failures_since_logged = 1
         up_ms = round((now_s - self._up_since_s) * 1000)
         state = f"after {up_ms}ms in state UP{repeated}"
-        self._tell("FAIL", f"{_BROKER}: 1 request(s) timed out: disconnect ({state})")
+        self._log("FAIL", f"{_BROKER}: 1 request(s) timed out: disconnect ({state})")

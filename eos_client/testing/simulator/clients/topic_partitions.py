@@ -1,4 +1,4 @@
-"""Partitions and offsets as confluent_kafka hands them out, each with an error of its own if there is one."""
+"""TopicPartitions as confluent_kafka returns them, each with its own error if it has one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _by_name(compare: Callable[..., Any]) -> Any:
 class TopicPartitionWithError(TopicPartition):
     """A partition with ``error``, which Python cannot set on confluent_kafka's own class.
 
-    That one compares itself with nothing but its own kind; this one with both, by topic and partition as well.
+    confluent_kafka's class compares equal to its own kind only; this one also to that class, by topic and partition.
     """
 
     error: KafkaError | None = None
@@ -36,7 +36,7 @@ class TopicPartitionWithError(TopicPartition):
 def topic_partition_of(
     partition: PartitionKey, offset: int, metadata: str = "", error: KafkaError | None = None
 ) -> TopicPartition:
-    """Return ``partition`` at ``offset`` as confluent_kafka has it."""
+    """Return ``partition`` at ``offset`` as confluent_kafka returns it."""
     kind = TopicPartition if error is None else TopicPartitionWithError
     topic_partition = kind(*partition, offset, metadata) if metadata else kind(*partition, offset)
     if isinstance(topic_partition, TopicPartitionWithError):

@@ -1,4 +1,4 @@
-"""The transactional requests of a producer, in the background: identity, members of the transaction, its end."""
+"""The transactional requests of a producer, in the background: identity, partitions, offsets, EndTxn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eos_client.testing.simulator.clients.kafka_errors import kafka_error
 from eos_client.testing.simulator.clients.producer_events import ProducerEvents
 from eos_client.testing.simulator.clients.producer_settings import ProducerSettings
 from eos_client.testing.simulator.clients.record_sender import RecordSender
-from eos_client.testing.simulator.clients.refusals import Treatment, told_as, treatment_of
+from eos_client.testing.simulator.clients.refusals import Treatment, reported_code, treatment_of
 from eos_client.testing.simulator.clients.request_repeater import RequestRepeater, Timers
 from eos_client.testing.simulator.clients.transaction_state import Phase, TransactionState
 
@@ -29,7 +29,7 @@ _OFFSETS_BACKOFF_S = 0.5
 
 
 class TransactionRequests:
-    """Each method starts something; its end is the result of the application's call. ``init_refusal``: see there."""
+    """Each method starts a request whose result ends the application's call. ``init_refusal``: see `initialise`."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class TransactionRequests:
         self._timers = timers
         self._requests = requests
         self._sender = sender
-        self._members: set[PartitionKey] = set()
+        self._partitions: set[PartitionKey] = set()
         self._joining: list[PartitionKey] = []
-        self._registers = False
+        self._has_add_request = False
         self._transaction = 0
         self._offsets_call = 0
         self._offsets_step = _ADD_OFFSETS
         self._offsets_code = ""
         self._identity_call = 0
-        self._asks_identity = False
-        self._bumps = False
+        self._requests_identity = False
+        self._is_bumping = False
         if settings.transactional_id is not None:
             sender.joins_transaction = self._joins
 
@@ -70,49 +70,49 @@ class TransactionRequests:
             raise RuntimeError(f"{self._transactional_id} has no producer id yet")
         return self._sender.identity
 
-    def _finish(self, code: str, why: str) -> None:
-        error = self._state.fail_for_good(told_as(code), why)
+    def _fail_fatally(self, code: str, why: str) -> None:
+        error = self._state.fail_fatally(reported_code(code), why)
         if error is not None:
             self._events.fatal(error)
             self._sender.purge(in_flight=True)
 
     def _fail(self, code: str, why: str, *, bump: bool = False) -> None:
-        if self._state.fail(told_as(code), why, bump=bump):
+        if self._state.fail(reported_code(code), why, bump=bump):
             self._sender.purge()
 
     # -- identity ------------------------------------------------------------------------------------------------
 
     def initialise(self) -> None:
-        """Get the first identity; ``init_refusal`` is the last refusal that is tried again inside."""
+        """Request the first identity; ``init_refusal`` is the code of the last retriable refusal."""
         self._state.require(Phase.INIT, Phase.WAIT_PID, Phase.READY_NOT_ACKED)
         if self._state.phase is Phase.READY_NOT_ACKED:
             return
         self._state.move(Phase.WAIT_PID)
         self.init_refusal = ""
-        if not self._asks_identity:
-            self._ask_identity(None)
+        if not self._requests_identity:
+            self._request_identity(None)
 
-    def _ask_identity(self, expected: ProducerIdentity | None) -> None:
+    def _request_identity(self, expected: ProducerIdentity | None) -> None:
         self._identity_call += 1
         call = self._identity_call
-        self._asks_identity = True
+        self._requests_identity = True
 
         def act() -> ProducerIdentity:
             return self._transactions.init_producer_id(self._transactional_id, self._timeout_s, expected)
 
         def again() -> None:
-            # A handle that was left behind must not take the id back from its successor.
-            if call == self._identity_call and self._state.is_waited_for and not self._state.is_fatal:
-                self._ask_identity(expected)
+            # An abandoned handle must not fence its successor.
+            if call == self._identity_call and self._state.is_in_call and not self._state.is_fatal:
+                self._request_identity(expected)
 
         def answered(answer: Answer[ProducerIdentity] | None) -> None:
-            self._asks_identity = False
+            self._requests_identity = False
             if answer is None:
                 again()
             elif answer.refusal is None:
-                self._assigned(answer.take())
+                self._on_identity(answer.take())
             elif treatment_of(_INIT, answer.refusal.code) is Treatment.FATAL:
-                self._finish(answer.refusal.code, f"Failed to acquire transactional PID: {answer.refusal}")
+                self._fail_fatally(answer.refusal.code, f"Failed to acquire transactional PID: {answer.refusal}")
             else:
                 self.init_refusal = answer.refusal.code
                 self._timers.after(_IDENTITY_BACKOFF_S, again)
@@ -120,12 +120,12 @@ class TransactionRequests:
         self._requests.send_once(_INIT, act, answered)
 
     def _bump(self) -> None:
-        """Get the next epoch from the coordinator, which knows whether somebody else has it (KIP-360)."""
-        self._bumps = True
-        self._ask_identity(self._identity)
+        """Request the next epoch from the coordinator, which refuses it to a fenced producer (KIP-360)."""
+        self._is_bumping = True
+        self._request_identity(self._identity)
 
-    def _assigned(self, identity: ProducerIdentity) -> None:
-        self._bumps = False
+    def _on_identity(self, identity: ProducerIdentity) -> None:
+        self._is_bumping = False
         if self._state.phase is Phase.WAIT_PID:
             self._state.move(Phase.READY_NOT_ACKED)
         elif self._state.phase in {Phase.BEGIN_ABORT, Phase.ABORTING}:
@@ -133,38 +133,38 @@ class TransactionRequests:
         self._sender.use(identity)
         self._state.set_result()
 
-    # -- members -------------------------------------------------------------------------------------------------
+    # -- partitions ----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a transaction, without members."""
+        """Begin a transaction without partitions."""
         self._transaction += 1
-        self._members.clear()
+        self._partitions.clear()
         self.stop_joining()
 
     def stop_joining(self) -> None:
-        """Have no more partitions added."""
+        """Add no more partitions."""
         self._joining.clear()
-        self._registers = False
+        self._has_add_request = False
 
     def _joins(self, partition: PartitionKey) -> bool:
-        if partition in self._members:
+        if partition in self._partitions:
             return True
         if partition not in self._joining:
             self._joining.append(partition)
-            self._register_soon(0.0)
+            self._add_partitions_after(0.0)
         return False
 
-    def _register_soon(self, delay_s: float) -> None:
+    def _add_partitions_after(self, delay_s: float) -> None:
         transaction = self._transaction
-        if not self._registers:
-            self._registers = True
-            self._timers.after(delay_s, lambda: self._register(transaction))
+        if not self._has_add_request:
+            self._has_add_request = True
+            self._timers.after(delay_s, lambda: self._send_add_partitions(transaction))
 
-    def _register(self, transaction: int) -> None:
+    def _send_add_partitions(self, transaction: int) -> None:
         if transaction != self._transaction:
             return
         if not self._state.may_send or not self._joining:
-            self._registers = False
+            self._has_add_request = False
             return
         partitions, identity = tuple(self._joining), self._identity
         self._state.coordinator_requests += 1
@@ -175,32 +175,32 @@ class TransactionRequests:
         def answered(answer: Answer[None] | None) -> None:
             if transaction != self._transaction:
                 return
-            self._registers = False
+            self._has_add_request = False
             if not self._state.may_send:  # librdkafka ignores an answer that comes after the abort as outdated
                 return
             if answer is None:
-                self._register_soon(0.0)
+                self._add_partitions_after(0.0)
             elif answer.refusal is None:
-                self._joined(partitions)
+                self._on_partitions_added(partitions)
             else:
-                self._not_joined(answer.refusal)
+                self._on_partitions_refused(answer.refusal)
 
         self._requests.send_once(_ADD_PARTITIONS, act, answered)
 
-    def _joined(self, partitions: tuple[PartitionKey, ...]) -> None:
-        self._members.update(partitions)
-        self._joining = [p for p in self._joining if p not in self._members]
+    def _on_partitions_added(self, partitions: tuple[PartitionKey, ...]) -> None:
+        self._partitions.update(partitions)
+        self._joining = [p for p in self._joining if p not in self._partitions]
         if self._joining:
-            self._register_soon(0.0)
+            self._add_partitions_after(0.0)
         self._sender.pump_all()
 
-    def _not_joined(self, refusal: BrokerError) -> None:
+    def _on_partitions_refused(self, refusal: BrokerError) -> None:
         treatment = treatment_of(_ADD_PARTITIONS, refusal.code)
         why = f"Failed to add partition(s) to transaction: {refusal}"
         if treatment is Treatment.RETRY:
-            self._register_soon(_PARTITIONS_BACKOFF_S)
+            self._add_partitions_after(_PARTITIONS_BACKOFF_S)
         elif treatment is Treatment.FATAL:
-            self._finish(refusal.code, why)
+            self._fail_fatally(refusal.code, why)
         else:
             self._fail(refusal.code, why, bump=treatment is Treatment.ABORT_AND_BUMP)
 
@@ -209,7 +209,7 @@ class TransactionRequests:
     def send_offsets(
         self, group_id: str, membership: Membership, offsets: Mapping[PartitionKey, OffsetAndMetadata]
     ) -> None:
-        """Have ``offsets`` committed with the transaction, in two steps; `offsets_overdue` gives up."""
+        """Add ``offsets`` to the transaction, by two requests; `offsets_timed_out` stops waiting for them."""
         self._state.require(Phase.IN_TRANSACTION)
         self._offsets_call += 1
         call, identity = self._offsets_call, self._identity
@@ -220,7 +220,7 @@ class TransactionRequests:
             return call == self._offsets_call
 
         def attempting() -> None:
-            self._offsets_code = "_TIMED_OUT"  # what an earlier attempt was told says nothing of this one
+            self._offsets_code = "_TIMED_OUT"  # the code of an earlier attempt does not apply to this one
 
         def refused(refusal: BrokerError) -> None:
             self._offsets_code = refusal.code
@@ -235,7 +235,7 @@ class TransactionRequests:
         def added(_: None, refusal: BrokerError | None) -> None:
             if refusal is not None:
                 self._state.coordinator_requests -= 1
-                self._offsets_refused(_ADD_OFFSETS, refusal)
+                self._on_offsets_refused(_ADD_OFFSETS, refusal)
                 return
             self._offsets_step = _OFFSET_COMMIT
             self._requests.send(
@@ -252,21 +252,21 @@ class TransactionRequests:
             if refusal is None:
                 self._state.set_result()
             else:
-                self._offsets_refused(_OFFSET_COMMIT, refusal)
+                self._on_offsets_refused(_OFFSET_COMMIT, refusal)
 
         self._requests.send(_ADD_OFFSETS, add, added, wanted=wanted, attempting=attempting, refused=refused)
 
-    def _offsets_refused(self, request: str, refusal: BrokerError) -> None:
+    def _on_offsets_refused(self, request: str, refusal: BrokerError) -> None:
         steps = {_ADD_OFFSETS: "Failed to add offsets to transaction", _OFFSET_COMMIT: "Failed to commit offsets"}
         why = f"{steps[request]}: {refusal}"
         if treatment_of(request, refusal.code) is Treatment.FATAL:
-            self._finish(refusal.code, why)
+            self._fail_fatally(refusal.code, why)
         else:
             self._fail(refusal.code, why)
-            self._state.set_result(kafka_error(told_as(refusal.code), why, abortable=True))
+            self._state.set_result(kafka_error(reported_code(refusal.code), why, abortable=True))
 
-    def offsets_overdue(self) -> None:
-        """Give up, as the application's time is over. What was sent may still take effect."""
+    def offsets_timed_out(self) -> None:
+        """End the call: its time-out is over. Requests that were sent may still take effect."""
         self._offsets_call += 1
         code, why = self._offsets_code, f"{self._offsets_step} did not succeed in time"
         if self._offsets_step == _OFFSET_COMMIT:
@@ -278,7 +278,7 @@ class TransactionRequests:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Commit, or go on with it."""
+        """Commit, or continue the commit."""
         self._state.require(Phase.BEGIN_COMMIT, Phase.COMMITTING, Phase.COMMIT_NOT_ACKED)
         if self._state.phase is not Phase.BEGIN_COMMIT:
             return
@@ -290,18 +290,18 @@ class TransactionRequests:
             self._end(commit=True)
 
     def abort(self) -> None:
-        """Abort, or go on with it."""
+        """Abort, or continue the abort."""
         self._state.require(Phase.BEGIN_ABORT, Phase.ABORTING, Phase.ABORT_NOT_ACKED)
-        if self._asks_identity or self._state.phase is Phase.ABORT_NOT_ACKED:
+        if self._requests_identity or self._state.phase is Phase.ABORT_NOT_ACKED:
             return
-        if self._bumps:
+        if self._is_bumping:
             self._bump()
         elif self._state.phase is Phase.BEGIN_ABORT:
             self._end(commit=False)
 
     def _end(self, *, commit: bool) -> None:
         if not self._state.coordinator_requests:
-            self._ended(commit=commit)
+            self._on_ended(commit=commit)
             return
         identity = self._identity
         self._state.move(Phase.COMMITTING if commit else Phase.ABORTING)
@@ -312,29 +312,29 @@ class TransactionRequests:
 
         def done(_: None, refusal: BrokerError | None) -> None:
             if refusal is None:
-                self._ended(commit=commit)
+                self._on_ended(commit=commit)
             else:
-                self._end_refused(refusal, commit=commit)
+                self._on_end_refused(refusal, commit=commit)
 
         def wanted() -> bool:
             return self._state.phase is phase and transaction == self._transaction
 
         self._requests.send(_END, act, done, wanted=wanted)
 
-    def _end_refused(self, refusal: BrokerError, *, commit: bool) -> None:
+    def _on_end_refused(self, refusal: BrokerError, *, commit: bool) -> None:
         treatment = treatment_of(_END, refusal.code)
         why = f"EndTxn {'commit' if commit else 'abort'} failed: {refusal}"
         if treatment is Treatment.FATAL:
-            self._finish(refusal.code, f"Failed to end transaction: {refusal}")
+            self._fail_fatally(refusal.code, f"Failed to end transaction: {refusal}")
         elif treatment is Treatment.ABORT_AND_BUMP and not commit:
             self._bump()
         else:
             if not commit:
                 self._state.move(Phase.BEGIN_ABORT)
             self._fail(refusal.code, why, bump=treatment is Treatment.ABORT_AND_BUMP)
-            self._state.set_result(kafka_error(told_as(refusal.code), why, abortable=True))
+            self._state.set_result(kafka_error(reported_code(refusal.code), why, abortable=True))
 
-    def _ended(self, *, commit: bool) -> None:
+    def _on_ended(self, *, commit: bool) -> None:
         if self._state.requires_bump:
             self._bump()
             return

@@ -1,6 +1,6 @@
-"""librdkafka's transaction state machine: which call is allowed when, and how each one ends.
+"""librdkafka's transaction state machine: which call is allowed in which state, and how it ends.
 
-A call that timed out goes on in the background; until it has been called again and has ended, no other is allowed.
+A call that timed out continues in the background. No other call is allowed until it was repeated and has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eos_client.testing.simulator.clients.kafka_errors import kafka_error, kafka
 
 
 class Phase(Enum):
-    """Where a producer is in its transactions, by librdkafka's names."""
+    """The states of librdkafka's transactions, by its names."""
 
     INIT = "Init"
     WAIT_PID = "WaitPID"
@@ -31,7 +31,7 @@ class Phase(Enum):
     FATAL_ERROR = "FatalError"
 
 
-_COMES_FROM: Mapping[Phase, frozenset[Phase]] = {
+_PREDECESSORS: Mapping[Phase, frozenset[Phase]] = {
     Phase.WAIT_PID: frozenset({Phase.INIT, Phase.WAIT_PID}),
     Phase.READY_NOT_ACKED: frozenset({Phase.WAIT_PID}),
     Phase.READY: frozenset({Phase.READY_NOT_ACKED, Phase.COMMIT_NOT_ACKED, Phase.ABORT_NOT_ACKED}),
@@ -51,19 +51,19 @@ _ENDING_ALREADY = frozenset({Phase.BEGIN_ABORT, Phase.ABORTING})
 class TransactionState:
     """The state of one producer handle. ``requires_bump``: its next abort must get a new epoch (KIP-360).
 
-    ``coordinator_requests`` counts what the transaction coordinator may know of the transaction: without any, its end
-    is not sent. ``undelivered`` counts the records of the transaction that failed. ``is_waited_for``: the application
-    is inside a transactional call.
+    ``coordinator_requests`` counts the requests of the transaction that may have reached the coordinator: without any,
+    no EndTxn is sent. ``undelivered`` counts the records of the transaction that failed. ``is_in_call``: the
+    application is inside a transactional call.
     """
 
-    def __init__(self, transactional_id: str | None, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, transactional_id: str | None, log: Callable[[str, str], None]) -> None:
         self.phase = Phase.INIT
         self.requires_bump = False
         self.coordinator_requests = 0
         self.undelivered = 0
-        self.is_waited_for = False
+        self.is_in_call = False
         self._transactional = transactional_id is not None
-        self._tell = tell
+        self._log = log
         self._error: KafkaError | None = None
         self._call = ""
         self._results: list[KafkaError | None] = []
@@ -72,25 +72,25 @@ class TransactionState:
 
     @property
     def is_fatal(self) -> bool:
-        """Whether the handle is finished."""
+        """Whether the handle has failed fatally."""
         return self.phase is Phase.FATAL_ERROR
 
     @property
     def may_enqueue(self) -> bool:
-        """Whether ``produce`` takes records."""
+        """Whether ``produce`` accepts records."""
         return not self._transactional or self.phase is Phase.IN_TRANSACTION
 
     @property
     def may_send(self) -> bool:
-        """Whether new batches may leave; those on their way are always seen to their end."""
+        """Whether new batches may be sent; batches in flight are always completed."""
         if self._transactional:
             return self.phase in {Phase.IN_TRANSACTION, Phase.BEGIN_COMMIT}
         return not self.is_fatal
 
     def move(self, phase: Phase) -> None:
-        """Enter ``phase``; an impossible step is a bug of the simulation."""
-        if self.phase not in _COMES_FROM[phase]:
-            raise RuntimeError(f"no way from {self.phase.value} to {phase.value}")
+        """Enter ``phase``; an impossible transition is a bug of the simulator."""
+        if self.phase not in _PREDECESSORS[phase]:
+            raise RuntimeError(f"there is no transition from {self.phase.value} to {phase.value}")
         self.phase = phase
 
     def begin(self) -> None:
@@ -100,7 +100,7 @@ class TransactionState:
         self.undelivered = 0
 
     def complete(self) -> None:
-        """End the transaction: the application knows of it."""
+        """End the transaction, whose end was returned to the application."""
         self.move(Phase.READY)
         self.requires_bump = False
         self.coordinator_requests = 0
@@ -116,7 +116,7 @@ class TransactionState:
     # -- failures ------------------------------------------------------------------------------------------------
 
     def fail(self, code: str, why: str, *, bump: bool = False) -> bool:
-        """Let the transaction only be aborted from here on. Returns whether that is news: the first error counts."""
+        """Allow only an abort of the transaction. Returns False if it has failed before: the first error counts."""
         if self.is_fatal:
             return False
         self.requires_bump = self.requires_bump or bump
@@ -124,18 +124,18 @@ class TransactionState:
             return False
         self._error = kafka_error(code, why, abortable=True)
         addition = ", requires epoch bump" if bump else ""
-        self._tell("TXNERR", f"Current transaction failed in state {self.phase.value}: {why} ({code}{addition})")
+        self._log("TXNERR", f"Current transaction failed in state {self.phase.value}: {why} ({code}{addition})")
         if self.phase not in _ENDING_ALREADY:
             self.move(Phase.ABORTABLE_ERROR)
         return True
 
-    def fail_for_good(self, code: str, why: str) -> KafkaError | None:
-        """Finish the producer. Returns the error, or None when it was finished before."""
+    def fail_fatally(self, code: str, why: str) -> KafkaError | None:
+        """Fail fatally. Returns the error, or None if the producer has failed fatally before."""
         if self.is_fatal:
             return None
         self._error = error = kafka_error(code, why, fatal=True)
         self.phase = Phase.FATAL_ERROR
-        self._tell("FATAL", f"Fatal error: {error.str()} ({error.name()})")
+        self._log("FATAL", f"Fatal error: {error.str()} ({error.name()})")
         self.set_result(error)
         return error
 
@@ -150,25 +150,25 @@ class TransactionState:
             why = f"Conflicting {self._call} API call is already in progress"
             raise kafka_exception("_CONFLICT", why, retriable=True)
         self._call = name
-        self.is_waited_for = True
+        self.is_in_call = True
 
     def pause_call(self) -> None:
-        """Leave the call unfinished: only the same one may be made next."""
-        self.is_waited_for = False
+        """Leave the call unfinished: only the same call is allowed next."""
+        self.is_in_call = False
 
     def end_call(self) -> None:
-        """End the call: another one may be made."""
+        """End the call: any call is allowed next."""
         self._call = ""
-        self.is_waited_for = False
+        self.is_in_call = False
         self._results.clear()
 
     @property
     def has_result(self) -> bool:
-        """Whether the background work of the call has come to an end."""
+        """Whether the background work of the call has ended."""
         return bool(self._results)
 
     def set_result(self, error: KafkaError | None = None) -> None:
-        """End the background work of the present call; the first result counts, nobody waits for a later one."""
+        """End the background work of the present call; the first result counts."""
         if self._call and not self._results:
             self._results.append(error)
 
