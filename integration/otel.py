@@ -24,7 +24,7 @@ from eos_client.observe import Event, EventHook, log_event
 from eos_client.ports import Header, Output, OutputRecord, Outputs, Record
 
 _LINKS_MAX = 128
-"""As many as the SDK keeps of one span unless it is told otherwise."""
+"""The SDK's default limit of links on one span."""
 _NS_PER_S = 1_000_000_000
 _BATCH_NAME = "write micro-batch"
 _BATCH: dict[str, Any] = {

@@ -4,7 +4,7 @@ Started as a script by `kept_process.KeptProcess`. Linux's parent-death signal w
 started the broker ends, and a starter that is SIGKILLed cannot send a signal. A small process that reads a pipe
 from the starter detects the end of the starter, and only that.
 
-Arguments: the starter's process id, the log file, the number of paths to remove when the starter is gone, those
+Arguments: the starter's process id, the log file, the number of paths to remove when the starter has died, those
 paths, the command. It writes ``started PID`` and later ``exited CODE`` to standard output; one byte on standard
 input dismisses it; the end of the input (or another parent) means that the starter has died.
 """

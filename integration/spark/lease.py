@@ -77,7 +77,7 @@ class Lease:
 
     @property
     def is_superseded(self) -> bool:
-        """Whether the group has said that a newer driver holds the lease."""
+        """Whether the group has reported that a newer driver holds the lease."""
         return self._member.is_fenced
 
     def has_ended(self, *, within_s: float = 0.0) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class SimulatedClock:
-    """Seconds since the simulation began. A call returns the time; ``sleep`` runs the simulation meanwhile."""
+    """The simulated time, in seconds since the start. A call returns it; ``sleep`` runs the simulation meanwhile."""
 
     is_simulated = True
 

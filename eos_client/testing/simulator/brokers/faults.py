@@ -40,7 +40,7 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``request``: Kafka's name, such as EndTxn. ``client`` None: the request of any client."""
+    """A fault of the next ``request`` (by Kafka's name, such as EndTxn) of ``client``; None: of any client."""
 
     kind: FaultKind
     request: str

@@ -33,7 +33,7 @@ from eos_client.testing.simulator.brokers.settings import BrokerSettings
 
 
 class GroupCoordinator:
-    """All groups. Requests take effect immediately, at ``clock()`` in seconds; refusals raise BrokerError."""
+    """The coordinator of all groups. Requests take effect at ``clock()`` in seconds; refusals raise BrokerError."""
 
     def __init__(
         self,

@@ -30,7 +30,7 @@ class ProducerStateKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """The settings of an administrator.
+    """The settings of the simulated brokers.
 
     The timestamps of outputs are not limited by default: simulated time begins in 1970, and outputs may have real ones.
     """

@@ -51,10 +51,10 @@ class MemberRecord:
         A static member that has left temporarily, or just returned, has no valid epoch: its last one is used.
         """
         epoch = max(self.epoch, self.previous_epoch)
-        gone = dict.fromkeys(partitions, epoch)
-        if not gone:
+        given_up = dict.fromkeys(partitions, epoch)
+        if not given_up:
             return self
-        return replace(self, revocation_epoch=epoch, revocation_epochs={**self.revocation_epochs, **gone})
+        return replace(self, revocation_epoch=epoch, revocation_epochs={**self.revocation_epochs, **given_up})
 
 
 def next_step(

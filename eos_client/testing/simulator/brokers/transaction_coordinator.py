@@ -37,7 +37,7 @@ class TransactionalOffsets(Protocol):
 
 
 class TransactionCoordinator:
-    """Requests take effect immediately, at ``clock()``; refusals raise BrokerError. ``log`` finds a partition's log."""
+    """The coordinator of all transactions. Refusals raise BrokerError. ``log`` returns a partition's log."""
 
     def __init__(
         self,

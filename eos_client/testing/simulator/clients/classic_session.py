@@ -72,10 +72,10 @@ class ClassicSession(GroupSession):
         For a topic that is new to it librdkafka needs metadata first, and then treats the partitions of the removed
         topics as deleted: lost, not revoked.
         """
-        gone = frozenset(p for p in self.owned if p.topic not in topics)
-        if gone:
+        removed = frozenset(p for p in self.owned if p.topic not in topics)
+        if removed:
             is_new = bool(topics - self._looked_up)
-            self._queue_rebalance(RebalanceKind.LOSE if is_new else RebalanceKind.REVOKE, gone)
+            self._queue_rebalance(RebalanceKind.LOSE if is_new else RebalanceKind.REVOKE, removed)
         elif self._sizes() != self._joined_sizes:
             self._begin()
 
@@ -248,10 +248,10 @@ class ClassicSession(GroupSession):
         if not self._settings.is_cooperative:
             self._queue_rebalance(RebalanceKind.ASSIGN, answer.assigned)
             return
-        added, gone = answer.assigned - self.owned, self.owned - answer.assigned
-        if gone:
+        added, removed = answer.assigned - self.owned, self.owned - answer.assigned
+        if removed:
             self._to_assign = added
-            self._queue_rebalance(RebalanceKind.REVOKE, gone)
+            self._queue_rebalance(RebalanceKind.REVOKE, removed)
         else:
             self._queue_rebalance(RebalanceKind.ASSIGN, added)
 

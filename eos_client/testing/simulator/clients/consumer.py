@@ -40,7 +40,7 @@ RebalanceCallback = Callable[[Any, list[TopicPartition]], Any]
 
 
 class SimulatedConsumer(CommitCalls, ClusterQueries):
-    """Has the methods, results and errors of ``confluent_kafka.Consumer``. Not thread-safe."""
+    """A consumer with the methods, results and errors of ``confluent_kafka.Consumer``; not thread-safe."""
 
     def __init__(self, config: Mapping[str, Any], link: ClientLink) -> None:
         super().__init__(config, link)
@@ -197,8 +197,8 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
         """Change the assignment if the callback has not, as confluent_kafka does."""
         incremental = self._background.settings.is_cooperative
         if rebalance.kind is not RebalanceKind.ASSIGN:
-            gone = [p for p in rebalance.partitions if p in self._assigned]
-            self._remove_partitions(gone if incremental else list(self._assigned))
+            removed = [p for p in rebalance.partitions if p in self._assigned]
+            self._remove_partitions(removed if incremental else list(self._assigned))
             return
         if not incremental:
             self._remove_partitions(list(self._assigned))

@@ -51,10 +51,10 @@ class Fetcher:
 
     def remove(self, partitions: Iterable[PartitionKey]) -> None:
         """Stop fetching ``partitions`` and drop their queued records."""
-        gone = list(partitions)
-        for partition in gone:
+        removed = list(partitions)
+        for partition in removed:
             self.flows.pop(partition, None)
-        self._inbox.drop(gone)
+        self._inbox.drop(removed)
 
     def hold(self) -> None:
         """Stop fetching until `release`, because a rebalance is queued, and drop the queued records."""

@@ -38,7 +38,7 @@ _OPEN = frozenset({Phase.IN_TRANSACTION, Phase.ABORTABLE_ERROR, Phase.BEGIN_ABOR
 
 
 class SimulatedProducer:
-    """Plain, idempotent or transactional, as ``config`` says; sends through ``link``.
+    """A plain, idempotent or transactional producer, by ``config``; sends through ``link``.
 
     Raises what confluent_kafka's Producer raises: KafkaException, BufferError for a full queue, RuntimeError once it
     is closed; also RuntimeError while it is frozen. ``purge`` takes effect at the next call; a ``close`` right after it
@@ -170,9 +170,9 @@ class SimulatedProducer:
 
     def _drain(self, deadline_s: float) -> None:
         """Wait for all outstanding records; a callback that raises ends the wait."""
-        left = self._flush(deadline_s, self._background.serve_safely)
-        if left:
-            why = f"Failed to flush all outstanding messages within the API timeout: {left} message(s) remaining"
+        remaining = self._flush(deadline_s, self._background.serve_safely)
+        if remaining:
+            why = f"Failed to flush all outstanding messages within the API timeout: {remaining} message(s) remaining"
             raise kafka_exception("_TIMED_OUT", why, retriable=True)
 
     # -- records -------------------------------------------------------------------------------------------------
