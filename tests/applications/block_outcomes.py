@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+BROKEN_OFF = "an exception interrupted the end of the block"
+"""The reason of a block whose outcome a later call of its clients finds out."""
+
 
 @dataclass(frozen=True)
 class _Untold:
@@ -52,3 +55,13 @@ class BlockOutcomes:
             else:
                 self._environment.count(f"{block.txn.outcome.value} told late")
                 self._told(block.txn.outcome.value, block.attempts, block.swallowed)
+
+    def producer_closed(self) -> None:
+        """Expect an outcome of each block now that the producer is closed, which aborts what the gate held."""
+        self.hear_late()
+        if self._held:
+            self._environment.oracle.told("aborted", self._held)
+        self._held = []
+        for block in self._untold:
+            if block.txn.reason.startswith(BROKEN_OFF):
+                self._environment.oracle.note("UNTOLD", f"its producer is closed, and a block says: {block.txn.reason}")

@@ -9,6 +9,7 @@ from typing import Any
 
 from eos_client.errors import (
     AbortableError,
+    ClusterUnfitError,
     EosError,
     InputPositionError,
     ProducerFencedError,
@@ -22,11 +23,12 @@ SETTLED_AFTER_S = 75.0
 """After that no session, transaction or lost request of before can end a process any more."""
 ENDS_IN_CALM_MAX = 2
 STILL_A_MEMBER = "instance ID is still used by another member"
+NAMES_THE_CLOCK = "this host's clock"
 WORST_FIRST = (
     *("CRASHED", "LOST", "DOUBLED", "STRAY", "TORN", "ORDER", "TOLD", "LETTER", "BACK", "SKIPPED", "START"),
     *("ACCEPTED", "MISUSE", "EVENT", "PAUSED", "UNNAMED", "ENDED", "STUCK", "UNTOLD"),
 )
-USUAL_KINDS = frozenset({"one", "none", "two", "slow", "very_slow"})
+USUAL_KINDS = frozenset({"one", "none", "two", "stamped", "slow", "very_slow"})
 SILENT_ENDS = frozenset({"interrupt", "kill", "strike_call", "strike_step"})
 """Events that may end a process between a commit and the event that tells of it."""
 UNKNOWN = "outcome unknown"
@@ -140,6 +142,8 @@ class Environment:
             return
         if isinstance(error, ProducerFencedError) and self.program.setting.generated_id:
             self.oracle.note("ENDED", f"nobody else has the generated id: {type(error).__name__}: {error}")
+        if isinstance(error, ClusterUnfitError) and not self._is_of_the_clock(error):
+            self.oracle.note("ENDED", f"nothing is wrong with the cluster: {error}")
         if STILL_A_MEMBER in str(error):  # a KIP-848 group keeps a static member's place until its session ends
             return
         if now_s > self.program.until_s + SETTLED_AFTER_S:
@@ -147,6 +151,9 @@ class Environment:
         if self._calm_ends > ENDS_IN_CALM_MAX or self._is_quiet:
             self.oracle.note("ENDED", f"{type(error).__name__}: {error}")
             self._over = True
+
+    def _is_of_the_clock(self, error: ClusterUnfitError) -> bool:
+        return self.program.has_event("wrong_clock") and NAMES_THE_CLOCK in str(error)
 
     def offset_is_missing(self, error: InputPositionError) -> None:
         """Do what ``error`` says: set an offset of the group, unless it is not true that there is none."""
@@ -224,7 +231,7 @@ class Environment:
 
     def _expected(self, place: Place) -> frozenset[str]:
         kind, on_error = self.kind_of(place), self.program.setting.on_error
-        usual = {"none": "0", "two": "2"}.get(kind, "1")
+        usual = {"none": "0", "two": "2", "stamped": "2"}.get(kind, "1")
         if self.program.style != "loop" or on_error == "stop" or kind in USUAL_KINDS:
             return frozenset({usual})
         instead = "0" if on_error == "skip" else "letter"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 from random import Random
 
 from tests.applications.program import Act, Callback, Event, Odd, Program, Setting, Turn, Write
@@ -47,6 +48,7 @@ INGREDIENTS = frozenset(
         "pauses",
         "producer_callbacks_raise",
         "refused_outputs",
+        "replaces_producers",
         "rows_of_refusals",
         "several_polls",
         "slow_transforms",
@@ -56,12 +58,14 @@ INGREDIENTS = frozenset(
         "strikes_at_the_end",
         "swallowed_errors",
         "throttle_callback_raises",
+        "unknown_topics",
+        "wrong_clocks",
     }
 )
 
 LOOP_REFUSED = ("wrong_type", "too_large", "bad_partition")
 _FAULTS = ("lose_reply", "lose_request", "duplicate", "delay", "refuse")
-DRAWN_APART = frozenset({"batches", "gives_back"})
+DRAWN_APART = frozenset({"batches", "gives_back", "replaces_producers", "unknown_topics", "wrong_clocks"})
 _COORDINATOR = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 LONG_ROW = 70
 """More records in a row than a loop could find one by one before it gives up."""
@@ -88,12 +92,18 @@ THEN = ("commit", "commit_async", "commit_message", "commit_message_async", "com
 STEPS_MAX = 3_000
 """An ending has about so many steps; the number varies."""
 _PROTOCOLS = [protocol_and_assignor(protocol) for protocol in (EAGER, COOPERATIVE, CONSUMER)]
+CLOCK_AHEAD_S = 7_200.0
+"""By more than the hour that brokers allow."""
 _VALIDATIONS = ("assignment_epoch", "exact", "assignment_epoch", "revocation_epoch_member")
 
 
 def draw(seed: int, ingredients: frozenset[str] = INGREDIENTS) -> Program:
     """Return the application of ``seed``; the same seed and ingredients give the same one."""
     return _Draw(seed, ingredients).program()
+
+
+def _with_events(drawn: Program, *events: Event) -> Program:
+    return replace(drawn, events=tuple(sorted((*drawn.events, *events), key=lambda event: event.at_s)))
 
 
 class _Draw:
@@ -133,7 +143,7 @@ class _Draw:
         members = random.choice((1, 2, 3)) if "groups" in self.has else 1
         setting = self.setting(members)
         writes = self.writes()
-        return Program(
+        drawn = Program(
             seed=self.seed,
             style=self.style,
             setting=setting,
@@ -148,8 +158,46 @@ class _Draw:
             goes_on="outages" in self.has and self.style == "block",
             gives_back=self.style == "plain" and self.apart("gives_back", 0.5),
             batches=self.style == "loop" and self.apart("batches", 0.4),
+            replaces=self.style == "block" and self.apart("replaces_producers", 0.5),
             until_s=self.until_s,
         )
+        return self.with_wrong_clock(self.with_unknown_topic(drawn))
+
+    def with_unknown_topic(self, drawn: Program) -> Program:
+        """Let the brokers refuse offsets once as those of a topic that is gone, which a matched topic may be."""
+        is_by_pattern = drawn.setting.topic_kind == "pattern" and self.style != "plain"
+        if not (is_by_pattern and self.apart("unknown_topics", 0.7)):
+            return drawn
+        random = Random(f"unknown topic {self.seed}")
+        at_s = round(random.uniform(0.0, self.until_s), 3)
+        return _with_events(drawn, Event(at_s, "unknown_topic", member=random.randrange(drawn.members)))
+
+    def with_wrong_clock(self, drawn: Program) -> Program:
+        """Let the clock of a member's host be wrong for a while."""
+        if self.style == "plain" or not self.apart("wrong_clocks", 0.5):
+            return drawn
+        random = Random(f"wrong clock {self.seed}")
+        member, at_s = random.randrange(drawn.members), round(random.uniform(-0.5, self.until_s), 3)
+        for_s = random.choice((0.3, 1.0, 3.0))
+        clock = [Event(max(0.0, at_s), "wrong_clock", member=member, number=CLOCK_AHEAD_S)]
+        clock += [Event(round(max(0.0, at_s) + for_s, 3), "wrong_clock", member=member)]
+        return replace(_with_events(drawn, *clock), odds=(*drawn.odds, *self.own_times(random, drawn)))
+
+    def own_times(self, random: Random, drawn: Program) -> list[Odd]:
+        """Draw records, often in rows, that have outputs with times of the application's own."""
+        taken = {(odd.partition, odd.first + each) for odd in drawn.odds for each in range(odd.count)}
+        odds = []
+        for _ in range(random.randrange(5)):
+            kind, partition = random.choice(("stamped", "stamped", "bad_time")), random.randrange(self.partitions)
+            written = sum(write.count for write in drawn.writes if write.partition == partition)
+            free = [each for each in range(written) if (partition, each) not in taken]
+            if free:
+                first, many = random.choice((free[0], random.choice(free))), random.choice((1, 1, 5, ENDS_MAX))
+                row = range(first, first + (many if kind == "stamped" else 1))
+                count = sum(1 for _ in takewhile(set(free).__contains__, row))
+                taken.update((partition, first + each) for each in range(count))
+                odds.append(Odd(kind, partition, first, count))
+        return odds
 
     def setting(self, members: int) -> Setting:
         random = self.random

@@ -19,13 +19,13 @@ from eos_client.observe import (
     RecordSkipped,
     TransactionCommitted,
 )
-from tests.applications.block_outcomes import BlockOutcomes
+from tests.applications.block_outcomes import BROKEN_OFF, BlockOutcomes
 from tests.applications.callbacks import ScriptedCallbacks
 from tests.applications.client_settings import ClientSettings
 from tests.applications.environment import UNKNOWN, Names
 from tests.applications.exceptions import Hang, Interrupt, Killed, Oops, Restart
 from tests.applications.program import Act, Program, Setting, Turn
-from tests.applications.transform import BROKER_LARGE, REFUSED_LARGE, Transform
+from tests.applications.transform import BADLY_TIMED, BROKER_LARGE, REFUSED_LARGE, Transform
 
 CALM_WAIT_S = 0.1
 GIVEN_BACK = 2
@@ -33,7 +33,6 @@ GIVEN_BACK = 2
 SHORT_TURN_S = 0.03
 ACCEPTED = "accepted"
 NOT_ENDED = "not ended yet"
-BROKEN_OFF = "an exception interrupted the end of the block"
 MISUSES = frozenset({"nested", "commit_inside", "assign_by_hand", "second_transaction"})
 _REFUSALS = (KafkaException, OutputRefusedError, TypeError, ValueError, OverflowError)
 
@@ -63,7 +62,7 @@ class ApplicationMember:
         self.killed = False
         self.last: Any = None
         self.swallowed = ""
-        self.closed_one = False
+        self.closed_one = ""
 
     # -- one process after another -------------------------------------------------------------------------------
 
@@ -71,7 +70,7 @@ class ApplicationMember:
         """Run processes until the environment is over; a supervisor starts the next one."""
         while not self.environment.over():
             self.process = self.environment.new_process()
-            self.open, self.killed, self.last, self.closed_one = [], False, None, False
+            self.open, self.killed, self.last, self.closed_one = [], False, None, ""
             self.handed_over, self._outcomes = {}, BlockOutcomes(self.environment)
             try:
                 self._one_process()
@@ -124,7 +123,7 @@ class ApplicationMember:
                 with suppress(Oops, Interrupt, *((RuntimeError,) if self.killed else ())):
                     client.close()
         if not self.killed:
-            self._outcomes.hear_late()
+            self._outcomes.producer_closed()
         self.consumer = self.producer = self.loop = None
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -217,14 +216,29 @@ class ApplicationMember:
             self.environment.count(f"turn ended by {type(error).__name__}")
             if self.program.gives_back:
                 self._seek_back(GIVEN_BACK)
+            if self.program.replaces and not self.closed_one:
+                self._replace_producer()
         except ClusterUnavailableError:
             if not self.program.goes_on:
                 raise
             self.environment.count("went on after ClusterUnavailableError")
         if self.closed_one:
-            raise Restart
+            self._replace_closed()
         if self.environment.library.clock() - began_at < SHORT_TURN_S:
             self.environment.rest(SHORT_TURN_S)
+
+    def _replace_closed(self) -> None:
+        """Go on after a client was closed: with a new producer, if that was closed and is to be replaced."""
+        if self.closed_one != "producer" or not self.program.replaces:
+            raise Restart
+        self._replace_producer()
+
+    def _replace_producer(self) -> None:
+        self.environment.count("replaced its producer")
+        self.producer.close()
+        self._outcomes.producer_closed()
+        self.closed_one = ""
+        self._build_producer()
 
     def _acts(self, turn: Turn) -> None:
         try:
@@ -352,10 +366,10 @@ class ApplicationMember:
         elif act.name == "seek_back":
             self._seek_back(act.count)
         elif act.name == "close_producer":
-            self.closed_one = True
+            self.closed_one = self.closed_one or "producer"
             self.producer.close()
         elif act.name == "close_consumer":
-            self.closed_one = True
+            self.closed_one = "consumer"
             self.consumer.close()
 
     def _take(self, txn: Any, message: Any, turn: Turn) -> None:
@@ -402,8 +416,9 @@ class ApplicationMember:
         else:
             self._answered(attempt, value, ACCEPTED)
             if value != b"bad":
-                self.environment.oracle.attempts[attempt].parts += value not in (BROKER_LARGE, REFUSED_LARGE)
-        if value is BROKER_LARGE:
+                refusable = (BADLY_TIMED, BROKER_LARGE, REFUSED_LARGE)
+                self.environment.oracle.attempts[attempt].parts += value not in refusable
+        if value in (BADLY_TIMED, BROKER_LARGE):
             self.corrected.add(self.environment.oracle.attempts[attempt].place)
 
     def _swallow(self, call: str, error: BaseException) -> None:

@@ -36,6 +36,7 @@ from eos_client.core import commit_gate
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import Outcome
+from eos_client.core.producer_recovery import ProducerFailure
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop.record_failures import FailedRecords
@@ -44,7 +45,7 @@ from eos_client.loop.transaction_size import TransactionSize
 from eos_client.observe import _SafeHook
 from tests.applications.found import (
     ASSIGNED_AGAIN,
-    ASSIGNED_UNHEARD,
+    ASSIGNED_UNHEARD_AND_RESTARTED,
     LOST_AND_BACK_AND_PUT_BACK,
     REPEATED_COMMIT_OF_A_FORGOTTEN_ID,
 )
@@ -294,6 +295,32 @@ def _skips_are_told_at_once() -> Patch:
     return mock.patch.object(FailedRecords, "substitutes_for", settled)
 
 
+def _a_clock_is_never_at_fault() -> Patch:
+    return mock.patch.object(LibraryProducer, "clock_is_at_fault", property(_never))
+
+
+def _times_given_are_kept() -> Patch:
+    return mock.patch.object(BoundedCalls, "outputs_acknowledged", return_value=None)
+
+
+def _outputs_with_times_are_batched_with_others() -> Patch:
+    write = RecordOutputs._write_all
+
+    def written(self: Any, outputs: Any) -> None:
+        self._writes_apart = False
+        write(self, outputs)
+
+    return mock.patch.object(RecordOutputs, "_write_all", written)
+
+
+def _matched_topics_never_leave() -> Patch:
+    return mock.patch.object(ProducerFailure, "lacks_topic_that_may_leave", property(_never))
+
+
+def _closed_producers_end_no_block() -> Patch:
+    return mock.patch.object(TransactionSession, "producer_closes", return_value=None)
+
+
 def _hooks_break_through() -> Patch:
     return mock.patch.object(_SafeHook, "__call__", lambda self, event: self._hook(event))
 
@@ -403,8 +430,37 @@ MUTANTS = (
         _of("strikes_at_the_end", "async_exceptions"),
     ),
     Mutant("a skip is told before it is committed", _skips_are_told_at_once, _of("faults", "refused_outputs")),
+    Mutant("a wrong clock is a failure of records", _a_clock_is_never_at_fault, _of("wrong_clocks")),
+    Mutant(
+        "a time that was given once excuses the clock in later outputs",
+        _times_given_are_kept,
+        _of("wrong_clocks"),
+        says="expected 2",
+        seed=40,
+    ),
+    Mutant(
+        "outputs with times of their own are batched with others",
+        _outputs_with_times_are_batched_with_others,
+        _of("wrong_clocks"),
+        says="expected 2",
+        seed=40,
+    ),
+    Mutant(
+        "offsets of a topic that a pattern has matched, and that is gone, end the process",
+        _matched_topics_never_leave,
+        _of("unknown_topics", "patterns"),
+        says="nothing is wrong with the cluster",
+        seed=21,
+    ),
+    Mutant(
+        "a producer that is closed ends no block",
+        _closed_producers_end_no_block,
+        _of("replaces_producers", "async_exceptions", "strikes_at_the_end"),
+        says="its producer is closed",
+        seed=3,
+    ),
     Mutant("a gate stays closed when a revocation is undone", _revocation_is_not_undone, _of(), found=ASSIGNED_AGAIN),
-    Mutant("a gate stays closed beyond its hold limit", _holds_never_end, _of(), found=ASSIGNED_UNHEARD),
+    Mutant("a gate stays closed beyond its hold limit", _holds_never_end, _of(), found=ASSIGNED_UNHEARD_AND_RESTARTED),
 )
 
 OUT_OF_REACH = (
@@ -427,6 +483,26 @@ OUT_OF_REACH = (
     (
         "a transaction time-out below the gate's limits is accepted",
         "settings are drawn from what is accepted: tests/confluent/test_transaction_timeout.py",
+    ),
+    (
+        "partitions that a topic which came back no longer has are kept",
+        "simulated topics have no ids: test_what_a_topic_that_comes_back_still_has_is_read_and_the_rest_of_it_has_left",
+    ),
+    (
+        "one answer says which partitions a topic still has",
+        "simulated topics have no ids: test_a_broker_that_has_not_heard_of_all_partitions_yet_hides_none_of_them",
+    ),
+    (
+        "the work in partitions that are gone is kept",
+        "simulated topics have no ids: test_the_work_in_hand_of_partitions_that_a_topic_no_longer_has_is_dropped",
+    ),
+    (
+        "a closed producer keeps the records of its consumer",
+        "a refused commit() or one abort more: test_another_producer_takes_over_from_a_block_that_nobody_left",
+    ),
+    (
+        "an abort by producer.close() is not counted",
+        "only commits are compared with the logs: test_the_block_ends_as_aborted_and_the_records_come_again",
     ),
 )
 """Mistakes of which no generated application can know, and why; tests of their own find them."""

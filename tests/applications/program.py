@@ -154,6 +154,8 @@ class Program(_Readable):
     """The transform of the loop takes lists of records."""
     gives_back: bool = False
     """After an exception the application seeks back to what it has in hand."""
+    replaces: bool = False
+    """After an exception, or a close() inside a block, the application goes on with another producer."""
 
     def has_callback(self, where: str) -> bool:
         """Whether the application's callback ``where`` does anything."""

@@ -47,14 +47,13 @@ def _smaller(program: Program) -> Iterator[Program]:
         if write.count > 1:
             less = replace(write, count=write.count // 2)
             yield replace(program, writes=(*program.writes[:index], less, *program.writes[index + 1 :]))
-    if program.as_bytes:
-        yield replace(program, as_bytes=False)
-    if program.batches:
-        yield replace(program, batches=False)
+    for name in ("as_bytes", "batches", "replaces"):
+        if getattr(program, name):
+            yield _with(program, name, value=False)
 
 
-def _with(program: Program, name: str, parts: Any) -> Program:
-    changed: dict[str, Any] = {name: parts}
+def _with(program: Program, name: str, value: Any) -> Program:
+    changed: dict[str, Any] = {name: value}
     return replace(program, **changed)
 
 

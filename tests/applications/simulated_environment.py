@@ -15,6 +15,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException
+
 from eos_client.testing.simulator import SimulatedCluster
 from eos_client.testing.simulator.brokers.faults import Fault, FaultKind
 from eos_client.testing.simulator.brokers.model import BrokerError, Membership, OffsetAndMetadata, PartitionKey
@@ -82,6 +84,7 @@ class SimulatedEnvironment(Environment):
                 group_consumer_session_timeout_s=10.0,
                 group_consumer_heartbeat_interval_s=1.0,
                 message_max_bytes=SMALL_LIMIT if program.brokers_refuse else LARGE_LIMIT,
+                log_message_timestamp_after_max_s=3_600.0,
             ),
             request_timeout_s=setting.request_timeout_s,
         )
@@ -102,6 +105,7 @@ class SimulatedEnvironment(Environment):
         self._asleep_until: dict[int, float] = {}
         self._due_calls: dict[int, list[tuple[str, str]]] = defaultdict(list)
         self._due_steps: dict[int, int] = {}
+        self._clock_ahead_s: dict[int, float] = {}
         self._outage_ends_at_s = 0.0
         self._ended: set[int] = set()
         self._baton = _Baton([threading.Semaphore(0) for _ in self.members])
@@ -147,6 +151,7 @@ class SimulatedEnvironment(Environment):
         raw: Any = self.cluster.producer(config)
         member = self.members[self._running]
         self._producers[member.index] = raw
+        raw._link.clock_ahead_s = self._clock_ahead_s.get(member.index, 0.0)
         for name in ENDING_CALLS:
             setattr(raw, name, partial(self._ending_call, member, name, getattr(raw, name)))
         return raw
@@ -162,6 +167,9 @@ class SimulatedEnvironment(Environment):
         if due and due[0] == (when, name):
             del due[0]
             raise Interrupt(f"a signal {when} {name}")
+        if due and due[0] == (f"refused {when}", name):
+            del due[0]
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"{INPUT}[0]", txn_requires_abort=True))
 
     def strike_at_end(self, member: ApplicationMember) -> Any:
         """Return what strikes between two steps at the end of the member's next block, once."""
@@ -357,6 +365,8 @@ class SimulatedEnvironment(Environment):
         self._due_calls.clear()
         self._due_steps.clear()
         self._outage_ends_at_s = 0.0
+        for member in self.members:
+            self._set_clock(member, 0.0)
         self._pending.clear()
         with suppress(ValueError, LookupError, BrokerError):
             self.cluster.give_back()
@@ -447,10 +457,19 @@ class SimulatedEnvironment(Environment):
             "restart": cluster.restart_coordinator,
             "set_offset": lambda: self.set_offset(partition),
             "outage": lambda: self._begin_outage(event.number),
+            "wrong_clock": lambda: self._set_clock(member, event.number),
+            "unknown_topic": lambda: self._due_calls[member.index].append(
+                ("refused before", "send_offsets_to_transaction")
+            ),
             "strike_step": lambda: self._due_steps.update({member.index: int(event.number)}),
             "stop": lambda: member.loop.stop() if member.loop is not None else None,
         }
         acts[event.name]()
+
+    def _set_clock(self, member: ApplicationMember, ahead_s: float) -> None:
+        self._clock_ahead_s[member.index] = ahead_s
+        with suppress(ValueError):  # no process of it has a client at the moment
+            self.cluster.set_clock_ahead(ahead_s, member.name)
 
     def _begin_outage(self, seconds: float) -> None:
         """No broker hears anything for so long."""

@@ -104,7 +104,8 @@ def test_the_sample_contains_every_style_and_every_kind_of_end() -> None:
         *("reset error", "event set_offset", "then commit", "then commit_message_async", "topic pattern"),
         *("on_assign go_to_committed", "on_commit raise", "logger raise", "event throttle", "event producer_error_cb"),
         *("producer_stats_cb raise", "generated transactional.id", "act commit_offsets", "act commit_offsets_async"),
-        *("stores messages", "stores offsets", "batches"),
+        *("stores messages", "stores offsets", "batches", "event wrong_clock", "record stamped", "record bad_time"),
+        *("event unknown_topic", "replaces its producer"),
     ):
         assert part in contained
 

@@ -18,6 +18,7 @@ def test_a_member_that_a_restarted_coordinator_assigns_again_in_the_same_generat
 
 def test_a_member_whose_epoch_had_moved_before_its_assignment_was_told_and_taken_back_commits_in_the_end() -> None:
     holds(found.ASSIGNED_UNHEARD)
+    holds(found.ASSIGNED_UNHEARD_AND_RESTARTED)
 
 
 def test_lost_answers_of_a_commit_and_of_the_next_init_do_not_wedge_an_application_that_goes_on() -> None:

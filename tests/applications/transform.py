@@ -10,6 +10,8 @@ from tests.applications.program import LARGE_LIMIT, SMALL_LIMIT
 
 REFUSED_LARGE, BROKER_LARGE = b"x" * (2 * LARGE_LIMIT), b"x" * (SMALL_LIMIT + 1_000)
 FLAKY_FAILURES = 2
+BADLY_TIMED, OWN_TIME_MS, BAD_TIME_MS = b"bad time", 1, 2**42
+"""An output that brokers refuse for its time, and times of the application's that they take, and do not."""
 VERY_SLOW_S = 11.0
 """Longer than a transaction may be open where such transforms are."""
 
@@ -35,8 +37,9 @@ class Transform:
             self._environment.sleep(member, VERY_SLOW_S)
         if kind == "none":
             return
-        yield self._names.sink, self._value(place, attempt, 0), {}
-        if kind == "two":
+        options = {"timestamp_ms": OWN_TIME_MS} if kind == "stamped" else {}
+        yield self._names.sink, self._value(place, attempt, 0), options
+        if kind in ("two", "stamped"):
             yield self._names.sink, self._value(place, attempt, 1), {}
         if place not in self._environment.corrected:
             yield from self._refusable(kind)
@@ -64,3 +67,5 @@ class Transform:
             yield self._names.sink, b"bad", {"timestamp_ms": 2**70}
         elif kind == "broker_refuses":
             yield self._names.sink, BROKER_LARGE, {}
+        elif kind == "bad_time":
+            yield self._names.sink, BADLY_TIMED, {"timestamp_ms": BAD_TIME_MS}
