@@ -36,7 +36,6 @@ from eos_client.core import commit_gate
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import Outcome
-from eos_client.core.producer_recovery import ProducerFailure
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop.record_failures import FailedRecords
@@ -314,11 +313,11 @@ def _outputs_with_times_are_batched_with_others() -> Patch:
 
 
 def _matched_topics_never_leave() -> Patch:
-    return mock.patch.object(ProducerFailure, "lacks_topic_that_may_leave", property(_never))
+    return mock.patch("eos_client.confluent.producer.bounded_calls.may_leave", _never)
 
 
 def _closed_producers_end_no_block() -> Patch:
-    return mock.patch.object(TransactionSession, "producer_closes", return_value=None)
+    return mock.patch.object(TransactionSession, "prepare_producer_close", return_value=None)
 
 
 def _hooks_break_through() -> Patch:
