@@ -106,8 +106,8 @@ class RebalanceListener(Protocol):
         """``partitions`` have left already; nothing of them may be committed."""
         ...
 
-    def on_membership_changed(self, partitions: list[Any], /) -> None:
-        """``partitions`` were kept under a new member id; the old membership lost them without a callback."""
+    def on_membership_changed(self, retained: list[Any], revoked: list[Any], /) -> None:
+        """Both were lost without a callback; a new membership has kept ``retained``, and ``revoked`` leave now."""
         ...
 
 

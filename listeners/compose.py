@@ -50,9 +50,11 @@ class ComposedListener:
         self._ours.on_lost(partitions)
         self._call(self._theirs.on_lost or self._theirs.on_revoke, partitions)
 
-    def on_membership_changed(self, partitions: list[Any], /) -> None:
-        """Run our listener only: librdkafka, and so the application, regards these partitions as retained."""
-        self._ours.on_membership_changed(partitions)
+    def on_membership_changed(self, retained: list[Any], revoked: list[Any], /) -> None:
+        """Run our listener; the application hears of ``revoked``: librdkafka, and so it, keeps the others."""
+        self._ours.on_membership_changed(retained, revoked)
+        if revoked:
+            self._call(self._theirs.on_lost or self._theirs.on_revoke, revoked)
 
     def _call(self, callback: RebalanceCallback | None, partitions: list[Any]) -> None:
         if callback is not None:

@@ -81,7 +81,14 @@ class RevocationListener:
         self._work.departed(keys)
         self._hook(PartitionsLost(partitions=keys, uncommitted=uncommitted))
 
-    def on_membership_changed(self, partitions: list[Any], /) -> None:
-        """Treat ``partitions`` as lost and assigned again: what was consumed of them before cannot be committed."""
-        self.on_lost(partitions)
-        self.on_assigned(partitions)
+    def on_membership_changed(self, retained: list[Any], revoked: list[Any], /) -> None:
+        """Treat all as lost: what was consumed of them cannot be committed. ``retained`` are assigned again.
+
+        A gate closes for the generation of a revocation, also of one that may not commit.
+        """
+        self.on_lost([*retained, *revoked])
+        if revoked:
+            generation = self._work.snapshot().generation
+            self._gate.observe(RevocationEnded(input_partitions(revoked), generation, frozenset()))
+        if retained:
+            self.on_assigned(retained)

@@ -50,7 +50,7 @@ class Membership:
         self._generations = GenerationReader()
         self.is_member_epoch = group_protocol(library.settings) == "consumer"
         self.synced_generation: GroupGeneration = UNJOINED
-        self._member_id = ""
+        self._last_generation: GroupGeneration = UNJOINED
         self.assigned: Partitions = frozenset()
         self.is_assigned = False
         self.left_in_call: Partitions = frozenset()
@@ -266,7 +266,7 @@ class Membership:
         self.assigned |= keys
         self.is_assigned = True
         self._note_generation()
-        if self._record_member_id_changed() and retained:
+        if self._record_membership_replaced() and retained:
             self._treat_as_lost(retained)
         self._parts.starts.expect(keys)
         self._notify(lambda listener: listener.on_assigned(partitions))
@@ -275,10 +275,8 @@ class Membership:
         if not self.is_member_epoch:
             self._note_generation()
         keys = input_partitions(partitions)
-        if self._record_member_id_changed():
-            if retained := self.assigned - keys:
-                self._treat_as_lost(retained)
-            self._lost_by_us(partitions)
+        if self._record_membership_replaced():
+            self._treat_as_lost(self.assigned - keys, keys)
             return
         self._notify(lambda listener: listener.on_revoked(partitions))
         if self.rejoins:
@@ -290,28 +288,37 @@ class Membership:
         self.assigned -= keys
         self._notify(lambda listener: listener.on_lost(partitions))
         self._departed(keys)
+        self._stay_out_if_leaving()
+
+    def _stay_out_if_leaving(self) -> None:
         if self.is_leaving and not self.is_closed:
             unsubscribe_when_lost(self._library.raw)
 
-    def _record_member_id_changed(self) -> bool:
-        """Record our member id; returns whether a classic group has evicted and readmitted us since the last callback.
+    def _record_membership_replaced(self) -> bool:
+        """Record our generation; returns whether a classic group may have evicted and readmitted us since the last one.
 
         librdkafka (2.16, ``rd_kafka_cgrp_revoke_all_rejoin_maybe``) reports no loss while a revocation waits for its
         callback: a cooperative member then joins again under a new member id, and still owns what was not to be
-        revoked. Another owner may have committed meanwhile. A KIP-848 member keeps its id, and the loss is reported
-        later.
+        revoked. Another owner may have committed meanwhile. A group that has KIP-848 members, too, readmits a classic
+        member under its old id (``GroupMetadataManager.classicGroupJoinToConsumerGroup``): then only the generations
+        in between, of which there are at least two, show it. A KIP-848 member hears of its loss later.
         """
-        before, now = self._member_id, "" if self.is_member_epoch else self.synced_generation.member_id
-        self._member_id = now or before
-        return bool(before and now) and now != before
+        before, now = self._last_generation, self.synced_generation
+        if self.is_member_epoch or not now.is_active_member:
+            return False
+        self._last_generation = now
+        has_new_id = now.member_id != before.member_id
+        return before.is_active_member and (has_new_id or now.generation_id > before.generation_id + 1)
 
-    def _treat_as_lost(self, retained: Partitions) -> None:
-        """Read ``retained`` from the group's offsets, and commit nothing of what was read of them before."""
-        self._notify(lambda listener: listener.on_membership_changed(to_kafka(retained)))
-        self._departed(retained)
+    def _treat_as_lost(self, retained: Partitions, revoked: Partitions = frozenset()) -> None:
+        """Read ``retained`` from the group's offsets, and commit nothing of what was read of all these before."""
+        self._notify(lambda listener: listener.on_membership_changed(to_kafka(retained), to_kafka(revoked)))
+        self._departed(retained | revoked)
         self.assigned |= retained
-        self.is_assigned = True
+        self.is_assigned = bool(retained)
         self.rejoined_in_call |= retained
+        if revoked:
+            self._stay_out_if_leaving()
 
     def _departed(self, keys: Partitions) -> None:
         self.assigned -= keys
