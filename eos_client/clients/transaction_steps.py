@@ -288,11 +288,9 @@ class TransactionSteps:
 
     def _commit(self, attempt: _Attempt) -> TransactionEvent:
         positions, timeout_s = _needed(attempt.positions), self._producer.limits.commit_timeout_s
-        is_sent = False
         try:
             if positions:
                 self._send_offsets(positions, _needed(attempt.snapshot), _needed(attempt.token))
-            is_sent = True
             self._under_way.own_call("commit_transaction", timeout_s)
         except errors.UnknownOutcomeError as error:
             attempt.unanswered = error
@@ -302,7 +300,7 @@ class TransactionSteps:
                 raise
             if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
                 return attempt.fail(error)
-            if not is_sent or self._producer.calls.commit_was_refused or isinstance(error, NOTHING_WAS_SENT):
+            if not self._producer.calls.commit_may_take_effect or isinstance(error, NOTHING_WAS_SENT):
                 self.lifecycle.on(TransactionEvent.NOT_SENT)
             raise
         return TransactionEvent.ANSWERED

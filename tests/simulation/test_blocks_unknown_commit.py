@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from eos_client import EosConfig, ExactlyOnceLoop, Outcome, OutputRecord
+from eos_client import EosConfig, EosProducer, ExactlyOnceLoop, Outcome, OutputRecord
 from eos_client.core.commit_gate import GateSettings
 from eos_client.errors import (
     ClientClosedError,
@@ -498,3 +498,37 @@ def test_a_refusal_that_may_answer_a_second_copy_leaves_the_outcome_of_outputs_u
         block()
     assert (txn.outcome, stage.outputs) == (None, [b"one"])
     assert "not known yet" in txn.reason
+
+
+@pytest.mark.parametrize("ends", ["close", "next block"])
+def test_what_an_override_calls_after_a_commit_says_nothing_about_the_commit(monkeypatch, ends):
+    stage = SimulatedStage(request_timeout_s=REPEATED_S)
+    producer, consumer = stage.producer(), stage.subscribed()
+    commit = EosProducer.commit_transaction
+
+    def commit_and_poll(self: Any, timeout: float = -1) -> None:
+        try:
+            commit(self, timeout)
+        finally:
+            self.poll(0)
+
+    monkeypatch.setattr(EosProducer, "commit_transaction", commit_and_poll)
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            for record in stage.collect(consumer, 4):
+                txn.produce(SINK, record.value())
+            stage.cluster.lose_reply("EndTxn")
+            stage.cluster.refuse("EndTxn", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+
+    with pytest.raises(ClusterUnfitError):
+        block()
+    if ends == "close":
+        with contextlib.suppress(EosError):
+            producer.close()
+        producer = stage.producer()
+    with contextlib.suppress(EosError):
+        stage.copy_the_rest(producer, consumer)
+    assert txn.outcome is not Outcome.ABORTED
+    assert stage.outputs == stage.inputs

@@ -46,7 +46,7 @@ class BoundedCalls:
     """``blocking_error``: why the handle refuses calls, else None; ``began_at``: when the transaction began.
 
     ``matched``: for each topic whose offsets are sent to the transaction, whether a pattern alone has matched it.
-    ``commit_was_refused``: the last commit failed, and took no effect for certain.
+    ``commit_may_take_effect``: a commit of this transaction was called, and not refused for certain.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class BoundedCalls:
         self._group_fenced = False
         self.matched: Mapping[str, bool] = {}
         self._last_failure: ProducerFailure | None = None
-        self.commit_was_refused = False
+        self.commit_may_take_effect = False
         self._losses_before_call = 0
 
     # -- the transaction ---------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class BoundedCalls:
 
     def begun(self) -> None:
         """Note that a transaction has begun."""
-        self.began_at, self.matched = self.clock(), {}
+        self.began_at, self.matched, self.commit_may_take_effect = self.clock(), {}, False
         self.blocking_error = None
 
     def mark_outcome_known(self) -> None:
@@ -175,7 +175,8 @@ class BoundedCalls:
         else:
             self.require_usable()
             self.mark_interrupted(request)
-        self._losses_before_call, self.commit_was_refused = self.library.log.losses, False
+            self.commit_may_take_effect |= request is TransactionalRequest.COMMIT
+        self._losses_before_call = self.library.log.losses
         try:
             error = self.library.thread.run(call, timeout_s + _GRACE_S)
         except OverdueError as exception:
@@ -258,7 +259,9 @@ class BoundedCalls:
             self._await_undelivered()
         undelivered_code, at_fault = self.library.last_errors.undelivered_code, self.library.clock_is_at_fault
         failure = replace(failure, undelivered_code=undelivered_code, clock_is_at_fault=at_fault)
-        self._last_failure, self.commit_was_refused = failure, failure.is_definite
+        self._last_failure = failure
+        if request is TransactionalRequest.COMMIT and failure.is_definite:
+            self.commit_may_take_effect = False
         if failure.is_fenced:
             self.library.abandoned_inits.fenced()
         transactional_id = self.library.transactional_id
