@@ -71,6 +71,11 @@ class StepsUnderWay:
                 "call then"
             )
 
+    def refuse_other_threads(self, call: str) -> None:
+        """Raise WrongThreadError for a thread that does not own the clients, before it has touched the open work."""
+        self._consumer.ownership.require_caller(call)
+        self._producer.ownership.require_caller(call)
+
     def refuse_inside_a_call(self, what: str, *, is_writing: bool) -> None:
         """Raise TransactionStateError where ``what`` happens inside a call of the clients, or while a block writes."""
         if is_writing or is_in_call(self._consumer) or is_in_call(self._producer):

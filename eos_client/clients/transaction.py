@@ -176,6 +176,10 @@ class TransactionSession:
             )
         return False
 
+    def refuse_writes_of_other_threads(self) -> None:
+        """Raise WrongThreadError for a write of a thread that does not own the producer."""
+        self._producer.ownership.require_caller("produce")
+
     def raw_produce(self) -> Callable[..., None]:
         """Begin, and return the quickest way to write simple outputs; ``count_outputs`` counts them."""
         self.begin()

@@ -13,7 +13,7 @@ from eos_client.clients.transaction import INTERRUPTED, TransactionSession
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.core.model import Outcome
-from eos_client.errors import AbortableError, EosError, OutputRefusedError, text_of
+from eos_client.errors import AbortableError, EosError, OutputRefusedError, WrongThreadError, text_of
 from eos_client.ports import DeliveryCallback, Headers, OutputRecord, Record
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class Transaction:
             )
         session = self._join()
         session.under_way.refuse_within_a_step("a block is entered")
+        session.under_way.refuse_other_threads("transaction")
         session.under_way.refuse_inside_a_call("a block is entered", is_writing=_is_writing(session))
         session.under_way.step_of_a_block(lambda: self._enter(session))
         return self
@@ -186,6 +187,7 @@ class Transaction:
             )
         if session.block.number != self._number or not session.block.is_open:
             raise _given_up()
+        session.refuse_writes_of_other_threads()
         return session
 
     @_TrackedExit
@@ -194,6 +196,10 @@ class Transaction:
         if session is None or self._ended:
             raise misplaced_call("this block is not open: use it by `with`")
         session.under_way.refuse_inside_a_call("a block is ended", is_writing=_is_writing(session))
+        try:
+            session.under_way.refuse_other_threads("transaction")
+        except WrongThreadError as wrong:  # the `with` has ended all the same, and may not count as done
+            error = error or wrong
         return session.under_way.step_of_a_block(lambda: self._leave(session, error))
 
     def _leave(self, session: TransactionSession, error: BaseException | None) -> bool:

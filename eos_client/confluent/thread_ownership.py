@@ -81,12 +81,16 @@ class ThreadOwnership:
                 f"{self._client} was built: its connections and the client library's threads are the parent's. Build "
                 "clients in the process that uses them, or start processes by multiprocessing's 'spawn'."
             )
-        if (other := self._other_owner) is not None:
-            raise self._wrong_thread(method, f"belongs to thread {other.name!r}")
+        self.require_caller(method)
         if not self._in_call.acquire(blocking=False):
             raise self._wrong_thread(method, "is in use by another thread")
         if claims:
             self._owner = threading.current_thread()
+
+    def require_caller(self, method: str) -> None:
+        """Raise WrongThreadError where another thread owns the client."""
+        if self._owner is not threading.current_thread() and (other := self._other_owner) is not None:
+            raise self._wrong_thread(method, f"belongs to thread {other.name!r}")
 
     def leave(self) -> None:
         """End a call."""

@@ -1,12 +1,13 @@
 """What may not be done with a block is refused with what to do instead, and loses nothing."""
 
+import threading
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosProducer, Outcome
-from eos_client.errors import ConfigurationError, TransactionStateError
+from eos_client.errors import ConfigurationError, TransactionStateError, WrongThreadError
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 
 
@@ -287,5 +288,65 @@ def test_a_block_inside_a_rebalance_callback_is_refused(stage):
     stage.until_revoked(consumer)
     assert refusals
     stage.cluster.give_back()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+# -- other threads ---------------------------------------------------------------------------------------------------
+
+
+def in_another_thread(call):
+    """Make ``call`` in a thread of its own, and return what it raised."""
+    raised: list[BaseException] = []
+
+    def run():
+        try:
+            call()
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the test looks at it
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return raised[0] if raised else None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda txn, _producer, _consumer, _record: txn.produce(SINK, b"foreign"),
+        lambda txn, _producer, _consumer, record: txn.dead_letter(record, ValueError("foreign"), topic=SINK),
+        lambda _txn, producer, _consumer, _record: producer.produce(SINK, b"foreign"),
+        lambda _txn, producer, _consumer, _record: producer.produce_batch(SINK, [{"value": b"foreign"}]),
+        lambda _txn, producer, consumer, _record: producer.transaction(consumer).__enter__(),
+    ],
+    ids=["txn.produce", "dead_letter", "produce", "produce_batch", "another block"],
+)
+def test_a_call_of_another_thread_is_refused_and_leaves_the_block_as_it_is(stage, call):
+    producer, consumer = stage.producer(), stage.subscribed()
+    for _ in range(2):
+        with producer.transaction(consumer) as txn:
+            for record in stage.collect(consumer, 2):
+                error = in_another_thread(lambda: call(txn, producer, consumer, record))  # noqa: B023
+                assert isinstance(error, WrongThreadError), error
+                txn.produce(SINK, record.value())
+        assert txn.outcome is Outcome.COMMITTED
+    assert sorted(stage.outputs) == stage.inputs
+
+
+def test_a_block_that_another_thread_ends_is_aborted_and_not_committed_without_its_records(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+
+    def ended_by_another_thread():
+        with producer.transaction(consumer) as txn:
+            blocks.append(txn)
+            error = in_another_thread(lambda: txn.__exit__(None, None, None))
+            assert isinstance(error, WrongThreadError), error
+            copy(stage, txn, consumer, 4)
+
+    blocks: list[Any] = []
+    with pytest.raises(TransactionStateError):
+        ended_by_another_thread()
+    assert [block.outcome for block in blocks] == [Outcome.ABORTED]
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs

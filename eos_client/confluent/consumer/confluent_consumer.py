@@ -51,7 +51,7 @@ class ConfluentConsumer:
         clock: Clock,
         factory: ConsumerFactory | None,
     ) -> None:
-        self._ownership = ownership
+        self.ownership = self._ownership = ownership
         self._clock = clock
         self._report = report
         self._may_commit_by_hand = False
