@@ -21,7 +21,7 @@ from eos_client.confluent.failures.kafka_errors import is_fatal, kafka_error
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.statistics import with_statistics_received
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
-from eos_client.errors import CommitRefusedError, EosError, FatalClientError
+from eos_client.errors import ClusterUnfitError, CommitRefusedError, EosError, FatalClientError
 from eos_client.ports import Clock, input_partitions, is_simulated
 
 __all__ = ["LibraryConsumer", "ResetPolicy", "TopicPartition", "to_kafka", "with_offsets"]
@@ -215,12 +215,13 @@ class LibraryConsumer:
     def stable_or_raise(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
         """Read the stable committed offsets.
 
-        Raises ClusterUnavailableError if they cannot be read, ClusterUnfitError if that is not permitted.
+        Raises ClusterUnavailableError if they cannot be read, ClusterUnfitError if that is not permitted, and what the
+        consumer was given up for.
         """
         asked = frozenset(partitions)
         try:
             return self._offsets(asked, timeout_s)
-        except FatalClientError:
+        except (ClusterUnfitError, FatalClientError):
             raise
         except KafkaException as error:
             raise committed_offsets_unknown(asked, timeout_s, error, self.group_id) from error
