@@ -17,7 +17,6 @@ from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures.client_failures import misplaced_call, not_to_be_copied
-from eos_client.confluent.failures.consumer_failures import consumer_errors
 from eos_client.confluent.serialisation import Deserializers, raw_record
 from eos_client.confluent.thread_ownership import (
     NeverBuilt,
@@ -356,7 +355,7 @@ class EosConsumer:
     @owned()
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Read committed offsets; waits for pending transactional ones (KIP-447). ``timeout`` in seconds."""
-        with consumer_errors("committed()", self._library.group_id, (place.topic for place in partitions)):
+        with self._library.naming_errors("committed()", (place.topic for place in partitions)):
             committed: list[TopicPartition] = self._library.raw.committed(partitions, timeout)
         return committed
 

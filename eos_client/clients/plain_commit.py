@@ -13,12 +13,7 @@ from eos_client.config.client_settings import is_on
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.plain_offsets import Offsets
-from eos_client.confluent.failures.consumer_failures import (
-    commit_refused,
-    consumer_errors,
-    last_commit_errors,
-    refuse_error_event,
-)
+from eos_client.confluent.failures.consumer_failures import commit_refused, last_commit_errors, refuse_error_event
 from eos_client.core.commit_gate import CommitDecision, CommitRuling
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
@@ -80,7 +75,7 @@ class PlainCommits:
         if asynchronous:
             self._offsets.pending.update(offsets)  # until on_commit has confirmed them
         library, places = self._consumer.library, list(offsets.values())
-        with consumer_errors("commit()", library.group_id, (place.topic for place in places)):
+        with library.naming_errors("commit()", (place.topic for place in places)):
             sent: list[Any] | None = library.raw.commit(offsets=places, asynchronous=asynchronous)
         if asynchronous:
             self._offsets.record_in_flight(offsets)

@@ -356,10 +356,19 @@ class TestConsumerErrors:
 
     @pytest.mark.parametrize("code", sorted(REFUSED_BY_GROUP))
     def test_a_call_of_a_consumer_that_its_group_has_refused_says_that_the_cluster_is_to_be_repaired(self, code):
-        """librdkafka gives such a consumer up, and its calls fail with _FATAL and the broker's text."""
-        error = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(getattr(KafkaError, code)).str()}")
-        with pytest.raises(errors.ClusterUnfitError, match=code), consumer_errors("commit()", "billing"):
-            raise KafkaException(error)
+        """librdkafka gives such a consumer up: its commits say only that, and the event before has the reason."""
+        given_up = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(getattr(KafkaError, code)).str()}")
+        refused = KafkaException(KafkaError(KafkaError._FATAL, "Commit failed: Local: Fatal error"))
+        translated = consumer_errors("commit()", "billing", given_up=given_up)
+        with pytest.raises(errors.ClusterUnfitError, match=code) as caught, translated:
+            raise refused
+        assert f": commit() failed with {code}: Fatal error: Broker: " in str(caught.value)
+        assert "input" not in str(caught.value)
+        assert caught.value.__cause__ is refused
+
+    def test_a_call_that_names_only_the_failure_of_a_consumer_whose_reason_is_not_known_yet_ends_the_process(self):
+        with pytest.raises(errors.FatalClientError, match="_FATAL: Commit failed"), consumer_errors("commit()"):
+            raise KafkaException(KafkaError(KafkaError._FATAL, "Commit failed: Local: Fatal error"))
 
     def test_everything_else_goes_through_as_it_was(self):
         original, error = self.raised(KafkaError._TIMED_OUT)

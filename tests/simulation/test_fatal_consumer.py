@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, TopicPartition
 
 from eos_client import EosConfig, EosConsumer, ExactlyOnceLoop
-from eos_client.errors import FatalClientError
+from eos_client.errors import ClusterUnfitError, FatalClientError
 from tests.simulation.broken_off import CallStrike, StrikeError
 from tests.simulation.simulated_stage import GROUP, QUIET, SINK, SOURCE, SimulatedStage
 from tests.support.protocols import COOPERATIVE, EAGER
@@ -156,3 +156,20 @@ def test_a_working_client_continues_after_a_broken_off_call(stage):
     strike.is_armed = False
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == sorted(stage.inputs)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [("GROUP_MAX_SIZE_REACHED", "maximum size"), ("GROUP_ID_NOT_FOUND", f"group '{GROUP}' does not admit")],
+)
+def test_a_commit_of_a_consumer_that_its_group_refuses_has_the_class_and_the_reason_that_its_poll_has(
+    stage, code, reason
+):
+    consumer = stage.subscribed()
+    stage.collect(consumer, 1)
+    stage.cluster.refuse("ConsumerGroupHeartbeat", code)
+    with pytest.raises(ClusterUnfitError, match=reason):
+        stage.wait_for(lambda: False, lambda: consumer.poll(0.1))
+    with pytest.raises(ClusterUnfitError, match=reason) as caught:
+        consumer.commit(offsets=[TopicPartition(SOURCE, 0, 1)], asynchronous=False)
+    assert f"commit() failed with {code}" in str(caught.value)

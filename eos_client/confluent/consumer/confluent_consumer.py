@@ -20,7 +20,7 @@ from eos_client.confluent.consumer.library_consumer import ConsumerFactory, Libr
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.failures.consumer_failures import consumer_closed, consumer_errors
+from eos_client.confluent.failures.consumer_failures import consumer_closed
 from eos_client.confluent.failures.position_failures import beyond_the_end, forbidden_reset, topic_replaced
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
@@ -305,7 +305,7 @@ class ConfluentConsumer:
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Return the cluster's metadata. ``timeout`` in seconds. Raises TransactionStateError inside a callback."""
         given: dict[str, Any] = {"timeout": timeout} if topic is None else {"topic": topic, "timeout": timeout}
-        with consumer_errors("list_topics()"):
+        with self.library.naming_errors("list_topics()"):
             return self.library.call(lambda: self.library.raw.list_topics(**given))
 
     # -- closing -----------------------------------------------------------------------------------------------------

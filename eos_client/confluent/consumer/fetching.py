@@ -17,7 +17,7 @@ from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.rewinding import Goals
 from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S
-from eos_client.confluent.failures.consumer_failures import consumer_errors, input_error
+from eos_client.confluent.failures.consumer_failures import input_error
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.errors import ClusterUnfitError, FatalClientError
@@ -85,7 +85,7 @@ class Fetching:
 
     def _fetch_raw(self, count: int, timeout: float) -> list[Any]:
         try:
-            with consumer_errors("consume()"):
+            with self._library.naming_errors("consume()"):
                 return self._library.fetch(count, timeout)
         except (ClusterUnfitError, FatalClientError):
             self._parts.handed.journal = None  # such a client hands over nothing any more
@@ -359,6 +359,6 @@ class Fetching:
         chosen.forget_kept()
 
     def _require_library(self) -> None:
-        """Raise FatalClientError if the client failed for good: a replacement would fence the member that fenced it."""
+        """Raise what the client was given up for, if it was: a replacement would fence the member that fenced it."""
         self._library.check_fatal()
         self.require_not_given_up()

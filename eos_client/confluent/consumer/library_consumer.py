@@ -17,7 +17,7 @@ from eos_client.confluent.consumer import safe_close
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
 from eos_client.confluent.failures.consumer_failures import committed_offsets_unknown, consumer_errors
-from eos_client.confluent.failures.kafka_errors import is_fatal, kafka_error
+from eos_client.confluent.failures.kafka_errors import ErrorTranslation, is_fatal, kafka_error
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.statistics import with_statistics_received
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
@@ -196,9 +196,13 @@ class LibraryConsumer:
         """The group's name; empty where none is set."""
         return str(self.settings.get("group.id", ""))
 
+    def naming_errors(self, call: str, topics: Iterable[str] | None = None) -> ErrorTranslation:
+        """Name what ``call`` raises; with ``topics``, also a missing permission on them or the group."""
+        return consumer_errors(call, self.group_id, topics, self.fatal)
+
     def entries(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, CommittedOffset]:
         """Read the stable committed offsets (KIP-447) with their metadata; partitions without one are left out."""
-        with consumer_errors("committed()"):
+        with self.naming_errors("committed()"):
             answer = self.raw.committed(to_kafka(partitions), timeout_s)
         found = with_offsets(answer)
         return {InputPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "") for p in found}

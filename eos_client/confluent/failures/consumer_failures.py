@@ -70,11 +70,13 @@ def input_error(error: KafkaError, *, topic: str | None = None, group_id: str = 
         rival = _RIVAL if code in INSTANCE_ID_TAKEN else ""
         message = f"the consumer cannot go on: {what}. End the process.{rival}"
         return make_kafka_error(errors.FatalClientError, error, message)
+    failed = "the consumer cannot go on:" if call else "the input cannot be read:"
     if code in READING_FORBIDDEN:
-        return reading_refused("the input cannot be read:", error, [topic] if topic else [], group_id)
+        return reading_refused(f"{failed} {call}".rstrip(), error, [topic] if topic else [], group_id)
+    if code == GROUP_UNKNOWN:
+        failed = f"group {group_id!r} does not admit this consumer:"
     remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
-    failed = f"group {group_id!r} does not admit this consumer" if code == GROUP_UNKNOWN else "the input cannot be read"
-    return make_kafka_error(errors.ClusterUnfitError, error, f"{failed}: {what}. {remedy}.")
+    return make_kafka_error(errors.ClusterUnfitError, error, f"{failed} {what}. {remedy}.")
 
 
 def reading_refused(what: str, error: KafkaError, topics: Iterable[str], group_id: str) -> errors.ClusterUnfitError:
@@ -108,19 +110,23 @@ def committed_offsets_unknown(
     )
 
 
-def consumer_errors(call: str, group_id: str = "", topics: Iterable[str] = ()) -> ErrorTranslation:
+def consumer_errors(
+    call: str, group_id: str = "", topics: Iterable[str] | None = None, given_up: KafkaError | None = None
+) -> ErrorTranslation:
     """Name what a consumer's call raised.
 
-    Only fatal errors, failed commits and, with ``group_id``, missing permissions on it or ``topics`` get another class.
+    Only fatal errors, failed commits and, with ``topics``, missing permissions on the group or them get another class.
+    ``given_up``: the event of the fatal error, if it has come: a call may say that there is one and not which.
     """
 
     def name(exception: BaseException) -> errors.EosError | None:
         if not isinstance(exception, KafkaException):
             return None
         error = kafka_error(exception)
-        if group_id and error.name() in READING_FORBIDDEN:
+        if topics is not None and error.name() in READING_FORBIDDEN:
             return with_cause(reading_refused(f"{call} was refused with", error, topics, group_id), exception)
         if is_fatal(error):
+            error = error if given_up is None else given_up
             return with_cause(input_error(error, group_id=group_id, call=f"{call} failed with "), exception)
         if error.name() in OFFSETS_REFUSED:
             message = (

@@ -156,4 +156,5 @@ class GroupSession(ABC):
         if self.fatal is None:
             self.fatal = kafka_error(code, f"Fatal consumer error: {why}", fatal=True)
             # Reported once, as an event with librdkafka's own code and without the fatal flag; error_cb is not called.
-            self._inbox.put(ErrorEvent(kafka_error("_FATAL", f"Fatal error: {why}")))
+            said = KafkaError(self.fatal.code()).str()
+            self._inbox.put(ErrorEvent(kafka_error("_FATAL", f"Fatal error: {said}: {why}")))
