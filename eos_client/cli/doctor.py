@@ -18,8 +18,8 @@ from eos_client.config import EosConfig
 from eos_client.config.client_settings import for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
-from eos_client.core.internal_logs import INTERNAL_LOGS, OFFSETS_LOG
-from eos_client.core.transaction_timeout import brokers_limit_ms
+from eos_client.core.internal_logs import INTERNAL_LOGS, OFFSETS_LOG, whole_number
+from eos_client.core.transaction_timeout import LIMIT_KEY
 from eos_client.errors import ClusterUnfitError, EosError
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -95,7 +95,7 @@ def _with_permission_of_id(facts: Facts, options: DoctorOptions) -> Facts:
         return facts
     name = options.transactional_id or f"eos-{uuid.uuid4()}"  # as it is generated for a job that pins none
     facts = replace(facts, transactional_id=name)
-    if options.transactional_id and (brokers_limit_ms(facts.broker) or LONGEST_TIMEOUT_MS) >= LONGEST_TIMEOUT_MS:
+    if options.transactional_id and (whole_number(facts.broker, LIMIT_KEY) or LONGEST_TIMEOUT_MS) >= LONGEST_TIMEOUT_MS:
         return replace(facts, id_unknown="asking could fence a running job, as transaction.max.timeout.ms is not known")
     settings = for_producer(options.settings)
     try:

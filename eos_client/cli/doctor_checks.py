@@ -17,7 +17,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDe
 from eos_client.core.hanging_transactions import TransactionStatus
 from eos_client.core.internal_logs import INTERNAL_LOGS, judge_internal_log, whole_number
 from eos_client.core.model import TopicDescription
-from eos_client.core.transaction_timeout import WAY_OUT, brokers_limit_ms, is_timeout_allowed
+from eos_client.core.transaction_timeout import LIMIT_KEY, WAY_OUT, is_timeout_allowed
 
 
 class Level(str, Enum):
@@ -141,7 +141,10 @@ def check_internal_logs(facts: Facts) -> Iterator[Finding]:
 
 def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
     """Check transaction.timeout.ms against the brokers' limit."""
-    limit_ms, ours_ms = brokers_limit_ms(facts.broker), whole_number(facts.config, "transaction.timeout.ms")
+    limit_ms, ours_ms = (
+        whole_number(facts.broker, LIMIT_KEY),
+        whole_number(facts.config, "transaction.timeout.ms"),
+    )
     if ours_ms is None:
         return
     subject, limit = "transaction.timeout.ms", "cannot be read" if limit_ms is None else f"{limit_ms} ms"

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+LIMIT_KEY = "transaction.max.timeout.ms"
 DEFAULT_LIMIT_MS = 900_000
-"""Kafka's own ``transaction.max.timeout.ms``, which is assumed where that of the brokers cannot be read."""
+"""Kafka's own limit, which is assumed where that of the brokers cannot be read."""
 WAY_OUT = "lower transaction.timeout.ms and the limits that it covers, or raise the brokers' transaction.max.timeout.ms"
-
-
-def brokers_limit_ms(settings: Mapping[str, str]) -> int | None:
-    """Return the limit among a broker's ``settings``; None if it cannot be read (DescribeConfigs)."""
-    value = settings.get("transaction.max.timeout.ms", "")
-    return int(value) if value.isdecimal() else None
 
 
 def is_timeout_allowed(asked_ms: int, limit_ms: int | None) -> bool | None:
