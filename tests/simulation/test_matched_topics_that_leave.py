@@ -1,9 +1,10 @@
 """A topic that only a pattern has matched is deleted, or comes back with fewer partitions: the rest goes on."""
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client import Outcome
+from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnfitError, InputPositionError
 from tests.interruption import BrokenOffError
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
@@ -30,12 +31,12 @@ def come_back_with_one_partition(stage, consumer):
     stage.cluster.write(SOURCE, [b"new-%d" % n for n in range(NEW)])
 
 
-def come_back(stage, consumer, partitions):
+def come_back(stage, consumer, partitions, topic=SOURCE):
     """What the brokers do, and the lines of librdkafka's log that tell of it."""
-    del stage.cluster.brokers._topics[SOURCE]
-    stage.cluster.create_topic(SOURCE, partitions)
+    del stage.cluster.brokers._topics[topic]
+    stage.cluster.create_topic(topic, partitions)
     for before, after in (("A" * 22, "a" * 22), ("a" * 22, "b" * 22)):
-        line = f"[thrd:main]: Topic {SOURCE} changed id from {before} to {after}"
+        line = f"[thrd:main]: Topic {topic} changed id from {before} to {after}"
         consumer.member.library.topics.log(7, "%s", line)
 
 
@@ -79,6 +80,8 @@ def test_a_topic_that_comes_back_is_not_forgotten_when_the_question_what_it_has_
         stage.wait_for(lambda: False, lambda: consumer.consume(10, 0.1))
     new = [b"new-%d" % n for n in range(NEW)]
     stage.copy_until(producer, consumer, lambda: set(stage.outputs) >= set(new))
+    for _ in range(30):
+        consumer.consume(1, 0.1)
     assert len(asked) == 1 + 3  # interrupted once, then until three answers agree
     assert stage.outputs == sorted([*stage.inputs, *new])
 
@@ -105,6 +108,52 @@ def test_a_broker_that_has_not_heard_of_all_partitions_yet_hides_none_of_them(st
     stage.copy_until(producer, consumer, lambda: set(stage.outputs) >= set(new))
     assert len(asked) == stale + 1
     assert stage.outputs == sorted([*stage.inputs, *new])
+
+
+def test_no_fetch_waits_until_it_is_known_what_topics_that_come_back_still_have(stage):
+    """The time would count towards max.poll.interval.ms, and towards the open transaction."""
+    others = [f"{SOURCE}-{name}" for name in "bcd"]
+    for topic in others:
+        stage.cluster.create_topic(topic, stage.partitions)
+        stage.cluster.write(topic, [b"old"], partition=1)
+    producer, consumer = stage.producer(), subscribed(stage, PATTERN)
+    stage.copy_until(producer, consumer, lambda: len(stage.outputs) == len(stage.inputs) + len(others))
+    before = list(stage.outputs)
+    come_back_with_one_partition(stage, consumer)
+    for topic in others:
+        come_back(stage, consumer, 1, topic)
+        stage.cluster.write(topic, [b"%s-new" % topic.encode()])
+    longest = 0.0
+
+    def fetch():
+        nonlocal longest
+        began = stage.cluster.clock()
+        consumer.member.fetching.serve_callbacks()
+        longest = max(longest, stage.cluster.clock() - began)
+
+    for _ in range(20):
+        fetch()
+        stage.cluster.clock.sleep(0.2)
+    assert longest < 0.1
+    new = [b"new-%d" % n for n in range(NEW)] + [b"%s-new" % topic.encode() for topic in others]
+    stage.copy_until(producer, consumer, lambda: set(stage.outputs) >= set(new))
+    assert stage.outputs == sorted([*before, *new])
+
+
+@pytest.mark.parametrize("moves", ["leaves", "is sought"])
+def test_a_partition_that_goes_on_elsewhere_is_not_asked_for_nor_restarted(stage, moves):
+    """Another member may have committed offsets of the new topic meanwhile."""
+    producer, consumer = stage.producer(), subscribed(stage, PATTERN)
+    stage.copy_the_rest(producer, consumer)
+    come_back_with_one_partition(stage, consumer)
+    consumer.poll(0)
+    parts, gone = consumer.member.parts, InputPartition(SOURCE, 1)
+    assert parts.undecided.keys() == {gone}
+    if moves == "leaves":
+        parts.departed(frozenset({gone}))
+    else:
+        consumer.seek(TopicPartition(SOURCE, 1, 0))
+    assert not parts.undecided
 
 
 def test_a_named_topic_that_comes_back_with_fewer_partitions_is_an_error(stage):

@@ -62,6 +62,9 @@ class Fetching:
         if replaced := self._library.topics.replaced:
             batch = self._without_replaced(batch, replaced)
             self._library.topics.acknowledge(replaced)  # last: an interrupted replacement is repeated by the next call
+        if parts.undecided:
+            undecided = parts.decide_recreated()
+            batch = batch.select(run for run in batch.runs if run.partition not in undecided)
         if before is not None and self._queue_was_emptied:
             membership.mark_synced(before)
         if membership.left_in_call:
@@ -136,9 +139,7 @@ class Fetching:
             batch = batch.select(run for run in batch.runs if run.partition.topic != topic)
             self._parts.records.drop_of_topic(topic)
             if self._membership.is_by_pattern(topic):
-                existing = self._library.existing(topic, partitions) if partitions else partitions
-                self._parts.forget_deleted(partitions - existing)
-                self._parts.restart_recreated(existing)
+                self._parts.undecided.update(dict.fromkeys(partitions, (0, self._clock())))
             else:
                 self._parts.handed.work.forget(partitions)
                 if partitions:

@@ -31,8 +31,6 @@ T = TypeVar("T")
 
 _RESET = "auto.offset.reset"
 _STABLE_TIMEOUT_S = 0.5
-_METADATA_ANSWERS, _METADATA_SPREAD_S = 3, 0.5
-"""How many answers of brokers show that a partition is gone, and how long one may take to hear of a change."""
 _SLICE_S = 1.0
 """The longest delay before an exception raised in a callback leaves a call that waits for records."""
 
@@ -242,22 +240,12 @@ class LibraryConsumer:
         return None if watermarks is None else int(watermarks[1])
 
     def existing(self, topic: str, partitions: Partitions) -> Partitions:
-        """Return those of a topic's ``partitions`` that it still has; all of them if no broker answers or knows it.
-
-        Those that an answer lacks are asked for again, because a broker may not have heard yet what the topic has now.
-        """
-        missing = partitions
-        for asked in range(_METADATA_ANSWERS):
-            if asked:
-                self._clock.sleep(_METADATA_SPREAD_S)
-            try:
-                found = self.raw.list_topics(topic, _STABLE_TIMEOUT_S).topics[topic]
-            except KafkaException:
-                return partitions
-            missing = frozenset(p for p in missing if p.partition not in found.partitions)
-            if found.error or not missing:
-                return partitions
-        return partitions - missing
+        """Return those of a topic's ``partitions`` that it still has; all of them if no broker answers or knows it."""
+        try:
+            found = self.raw.list_topics(topic, _STABLE_TIMEOUT_S).topics[topic]
+        except KafkaException:
+            return partitions
+        return frozenset(p for p in partitions if found.error or p.partition in found.partitions)
 
     def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         """Commit start offsets; returns whether they were committed."""

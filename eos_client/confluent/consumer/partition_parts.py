@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
@@ -16,6 +16,7 @@ from eos_client.core.hand_over import HandOver
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.ports import Clock, input_partitions
 
+_ANSWERS_MIN, _SPREAD_S = 3, 0.5
 _GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
 
 
@@ -64,7 +65,11 @@ class ChosenPositions:
 
 
 class PartitionParts:
-    """The parts of a consumer that keep state by partition; `departed` makes all of them forget partitions."""
+    """The parts of a consumer that keep state by partition; `departed` makes all of them forget partitions.
+
+    ``undecided``: the partitions of recreated topics that may be gone, with how many answers in a row have lacked each,
+    and when the next question is due. Nothing of them is handed over.
+    """
 
     def __init__(
         self,
@@ -74,6 +79,7 @@ class PartitionParts:
         clock: Clock,
     ) -> None:
         self._library = library
+        self._clock = clock
         self.handed = HandOver()
         self.plain = PlainOffsets(clock)
         self.records = FetchedRecords()
@@ -81,6 +87,7 @@ class PartitionParts:
         self.seeks = Seeks(library, self.handed, self.reads, clock)
         self.rewinding = Rewinding(self.seeks)
         self.chosen = ChosenPositions()
+        self.undecided: dict[InputPartition, tuple[int, float]] = {}
         self.starts = StartOffsets(library, commit_starts, self.seeks, report, clock)
 
     def commit_start_offsets(self) -> None:
@@ -102,17 +109,36 @@ class PartitionParts:
         self.plain.forget_stored(partitions)
         self.chosen.departed(partitions)
         self.rewinding.forget(partitions)
+        self._forget_undecided(partitions)
 
-    def forget_deleted(self, partitions: Partitions) -> None:
-        """Forget ``partitions``, which a recreated topic lacks, and the work in them; a rebalance takes them back."""
-        self.departed(partitions)
-        self.handed.work.forget(partitions)
+    def _forget_undecided(self, partitions: Container[InputPartition]) -> None:
+        self.undecided = {p: answers for p, answers in self.undecided.items() if p not in partitions}
+
+    def decide_recreated(self) -> Partitions:
+        """Restart those of ``undecided`` that exist, forget those that are gone, and return all that it had.
+
+        One question at most. A broker may not have heard yet what a topic has now, so a partition is gone if
+        _ANSWERS_MIN answers in a row, each _SPREAD_S after the one before, lack it.
+        """
+        undecided = frozenset(self.undecided)
+        self.handed.work.forget(undecided)
+        self.records.drop_of(undecided)
+        due, topic = min((due, partition.topic) for partition, (_, due) in self.undecided.items())
+        if (now := self._clock()) >= due:
+            asked = frozenset(partition for partition in undecided if partition.topic == topic)
+            existing = self._library.existing(topic, asked)
+            counts = {partition: self.undecided[partition][0] + 1 for partition in asked - existing}
+            self.undecided.update({partition: (count, now + _SPREAD_S) for partition, count in counts.items()})
+            self.departed(frozenset(p for p, count in counts.items() if count >= _ANSWERS_MIN))
+            self.restart_recreated(existing)
+        return undecided
 
     def continue_at(self, partitions: Sequence[TopicPartition]) -> None:
         """Record the offsets at which the application lets ``partitions`` continue."""
         self.reads.forget(input_partitions(partitions))
         chosen = self.chosen.note(partitions)
         self.starts.forget(chosen)
+        self._forget_undecided(chosen)
         for partition, offset in chosen.items():
             self.handed.set_next_offset(partition, offset)
 
@@ -123,3 +149,4 @@ class PartitionParts:
         self.handed.forget_next(partitions)
         self.rewinding.forget(partitions)
         self.starts.restart_recreated(partitions, read)
+        self._forget_undecided(partitions)

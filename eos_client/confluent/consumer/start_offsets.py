@@ -123,7 +123,7 @@ class StartOffsets:
     def await_committed(self, partitions: frozenset[InputPartition]) -> None:
         """Fetch nothing of ``partitions``, which were read too early, until their start is known."""
         starts = [self._start_of(partition) for partition in partitions]
-        self._pause(partitions)
+        self._library.pause(partitions)
         for start in starts:
             start.is_held, start.lacks_start = True, False
         self._resolve({p for p in partitions if not self._starts[p].is_known})
@@ -177,15 +177,11 @@ class StartOffsets:
                 arrived.setdefault(run.partition, run.first_offset)
         self._learn(arrived)
         held = frozenset(p for p in arrived if not self._starts[p].is_known and not self._starts[p].is_held)
-        self._pause(held)
+        self._library.pause(held)
         for partition in held:
             self._starts[partition].is_held = True
         refused = self._seek_known_starts(arrived) | (arrived.keys() & self.held)
         return batch.without(frozenset(refused)) if refused else batch
-
-    def _pause(self, partitions: frozenset[InputPartition]) -> None:
-        if partitions:
-            self._library.pause(partitions)
 
     def _start_of(self, partition: InputPartition) -> _Start:
         return self._starts.setdefault(partition, _Start())
