@@ -37,7 +37,7 @@ def why_init_failed(
     if simulated:
         return unreachable(settings, limit_s, last, f"; {cause}", cause)
     try:
-        found = _unusable_log(settings)
+        found = _unusable_logs(settings)
     except AuthenticationError:
         return unreachable(settings, limit_s, last, "", cause, refused=True)
     except ClusterUnfitError:
@@ -45,8 +45,9 @@ def why_init_failed(
     except EosError as error:
         clause = "; asked directly: " + str(error).removesuffix(f". {HOW_TO_REACH_BROKERS}")
     else:
-        reason = "" if found is None else f"{found.log} {found.text}; {found.way_out}"
-        if found is not None and found.is_missing and found.is_usable is False:
+        certain = [verdict for verdict in found if verdict.prevents_init]
+        reason = "; ".join(f"{verdict.log} {verdict.text}; {verdict.way_out}" for verdict in certain or found)
+        if certain:
             not_available = KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, reason)
             message = f"init_transactions got no answer within {limit_s:g} s: {reason}"
             return make_kafka_error(ClusterUnfitError, not_available, message)
@@ -91,8 +92,8 @@ def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GR
     return _with_code_of(error, message, refused=isinstance(error, AuthenticationError))
 
 
-def _unusable_log(settings: Mapping[str, Any]) -> LogVerdict | None:
-    """Return what keeps, or may keep, an internal log from being used; None when nothing is known that does.
+def _unusable_logs(settings: Mapping[str, Any]) -> list[LogVerdict]:
+    """Return what keeps, or may keep, the internal logs from being used.
 
     Raises ClusterUnavailableError when the cluster is unreachable, and ClusterUnfitError when it refuses to describe
     itself to this client.
@@ -105,4 +106,4 @@ def _unusable_log(settings: Mapping[str, Any]) -> LogVerdict | None:
         with suppress(ClusterUnfitError):  # the brokers do not describe the logs to this client
             logs = admin.topics(INTERNAL_LOGS)
     verdicts = [judge_internal_log(log, broker_config, len(brokers), logs) for log in INTERNAL_LOGS]
-    return next((verdict for verdict in verdicts if not verdict.is_usable), None)
+    return [verdict for verdict in verdicts if not verdict.is_usable]

@@ -28,6 +28,7 @@ class LogVerdict:
     """Whether ``log`` can be used; ``way_out`` (the remedy) is empty where nothing needs to be done.
 
     ``is_usable``: None where that depends on whether it exists, which is not known. ``is_missing``: it does not exist.
+    ``prevents_init``: init_transactions gets no answer before the settings or the number of brokers change.
     """
 
     log: str
@@ -35,6 +36,7 @@ class LogVerdict:
     is_usable: bool | None
     text: str
     way_out: str = ""
+    prevents_init: bool = False
 
 
 def judge_internal_log(
@@ -47,7 +49,8 @@ def judge_internal_log(
     factor_key, min_isr_key = _SETTINGS[log]
     factor, min_isr, existing = whole_number(settings, factor_key), whole_number(settings, min_isr_key), logs.get(log)
     copies, where = min(brokers, factor or brokers), f"{brokers} brokers"
-    verdict = partial(LogVerdict, log, log in logs and existing is None)
+    is_missing = log in logs and existing is None
+    verdict = partial(LogVerdict, log, is_missing)
     has = f"at most {copies} replicas"
     too_few = f"the cluster has {brokers} broker(s), but {factor_key}={factor}" if copies < (factor or 0) else ""
     if existing:
@@ -55,11 +58,11 @@ def judge_internal_log(
         has, where = f"a partition with {copies} of {factor} replicas", f"{copies} in sync"
     if too_few and log in logs:
         text = f"cannot be created: {too_few}, so init_transactions ends in a time-out"
-        return verdict(False, text, f"set {factor_key}={brokers} on the brokers, or add brokers")
+        return verdict(False, text, f"set {factor_key}={brokers} on the brokers, or add brokers", prevents_init=True)
     if min_isr is not None and min_isr > copies:
         text = f"has {has} in sync, but {min_isr_key}={min_isr}: it takes no writes, so transactions end in time-outs"
         way_out = f"lower the min in-sync replicas to at most {copies}, or bring back the missing brokers"
-        return verdict(False, text, way_out)
+        return verdict(False, text, way_out, prevents_init=is_missing and log == TRANSACTION_LOG)
     if too_few:
         text = f"could not be created now: {too_few}, and whether it exists is not known"
         return verdict(None, text, "allow Describe on it to this user")

@@ -27,27 +27,33 @@ def log(name: str, in_sync: int) -> dict[str, TopicDescription | None]:
 class _Cluster:
     """What a `ClusterAdmin` tells: `brokers` that are up, and the internal topics or the refusal to describe them."""
 
-    def __init__(self, brokers: int, topics: Mapping[str, TopicDescription | None] | EosError) -> None:
-        self._brokers, self._topics = brokers, topics
+    def __init__(
+        self, brokers: int, topics: Mapping[str, TopicDescription | None] | EosError, settings: Mapping[str, str]
+    ) -> None:
+        self._brokers, self._topics, self._settings = brokers, topics, dict(settings)
 
     def cluster(self) -> ClusterDescription:
         return ClusterDescription("id", {number: f"b{number}:9092" for number in range(self._brokers)})
 
     def broker_settings(self, _: int) -> dict[str, str]:
-        return SETTINGS
+        return self._settings
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicDescription | None]:
         if isinstance(self._topics, EosError):
             raise self._topics
-        return {name: self._topics[name] for name in names}
+        return {name: self._topics[name] for name in names if name in self._topics}
 
 
 @pytest.fixture
 def why(monkeypatch: pytest.MonkeyPatch) -> Callable[..., EosError]:
     """A function that tells the error of a start in a cluster of so many brokers with these internal topics."""
 
-    def ask(brokers: int, topics: Mapping[str, TopicDescription | None] | EosError) -> EosError:
-        monkeypatch.setattr(diagnosis, "ClusterAdmin", lambda *_, **__: nullcontext(_Cluster(brokers, topics)))
+    def ask(
+        brokers: int,
+        topics: Mapping[str, TopicDescription | None] | EosError,
+        shown: Mapping[str, str] = SETTINGS,
+    ) -> EosError:
+        monkeypatch.setattr(diagnosis, "ClusterAdmin", lambda *_, **__: nullcontext(_Cluster(brokers, topics, shown)))
         settings: dict[str, Any] = {"bootstrap.servers": "b0:9092"}
         return diagnosis.why_init_failed(settings, LastErrors(None), 10.0, RetriableError("no answer"), simulated=False)
 
@@ -95,3 +101,37 @@ def test_logs_that_may_not_be_described_are_named_as_a_possible_reason(why: Call
     assert "2 broker(s), but transaction.state.log.replication.factor=3, and whether it exists is not known" in str(
         error
     )
+
+
+ONE_COPY = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "offsets.topic.replication.factor": "1",
+    "min.insync.replicas": "2",
+}
+
+
+def test_offsets_that_could_not_be_committed_are_a_possible_reason_of_a_time_out_that_need_not_last(
+    why: Callable[..., EosError],
+) -> None:
+    """``init_transactions`` writes to the transaction log alone."""
+    usable = TopicDescription("__transaction_state", 50, 1, 1, ())
+    error = why(1, NEITHER | {"__transaction_state": usable}, ONE_COPY)
+    assert isinstance(error, ClusterUnavailableError)
+    assert "the transaction coordinator does not: no answer; __consumer_offsets has at most 1 replicas" in str(error)
+
+
+def test_a_transaction_log_that_would_take_no_writes_once_it_is_created_is_the_reason(
+    why: Callable[..., EosError],
+) -> None:
+    error = why(1, NEITHER, ONE_COPY | {"transaction.state.log.min.isr": "2"})
+    assert isinstance(error, ClusterUnfitError)
+    assert "__transaction_state has at most 1 replicas in sync" in str(error)
+
+
+def test_each_log_that_may_be_the_reason_is_named(why: Callable[..., EosError]) -> None:
+    shown = SETTINGS | {"offsets.topic.replication.factor": "1", "min.insync.replicas": "2"}
+    error = why(2, {"__consumer_offsets": None}, shown)
+    assert isinstance(error, ClusterUnavailableError)
+    assert "__transaction_state could not be created now" in str(error)
+    assert "__consumer_offsets has at most 1 replicas in sync" in str(error)
