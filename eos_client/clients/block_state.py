@@ -15,6 +15,7 @@ from eos_client.errors import AbortableError, LeaveBlockError, OutputRefusedErro
 OutcomeCallback = Callable[[Outcome | None, str], None]
 """Takes a block's outcome and the reason for it; None if it cannot be determined."""
 
+INTERRUPTED = "an exception interrupted the end of the block"
 _ErrorClasses = tuple[type[BaseException], ...]
 _NOTHING_WAS_QUEUED = (OutputRefusedError, BufferError, TypeError, ValueError, OverflowError)
 """``produce`` raises these about one record before anything of it was queued: the transaction is unharmed."""
@@ -26,10 +27,14 @@ def _never() -> bool:
 
 @dataclass(slots=True)
 class _Leaving:
-    """A block whose end has begun. ``is_reported``: whether an outcome of its transaction was reported since."""
+    """A block whose end has begun, which is not complete for ``reason``.
+
+    ``is_reported``: whether an outcome of its transaction was reported since.
+    """
 
     on_outcome: OutcomeCallback
     is_reported: bool = False
+    reason: str = INTERRUPTED
 
 
 class BlockState:

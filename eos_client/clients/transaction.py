@@ -26,7 +26,6 @@ from eos_client.observe import Counters, EventHook, OutcomeResolved, Transaction
 from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord, OverridableProducer
 
 _ANSWER_WAIT_S = 5.0
-INTERRUPTED = "an exception interrupted the end of the block"
 _TO_BE_REPEATED = (
     errors.AbortableError,
     errors.RebuildProducerError,
@@ -285,10 +284,6 @@ class TransactionSession:
         """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
         self.block.finish_leaving(self._steps.last.outcome, self._steps.last.reason)
 
-    def end_letters(self, outcome: Outcome | None) -> None:
-        """Record the outcome of the block that has written the dead letters."""
-        self.letters.ended(outcome, self.consumer.membership.assigned)
-
     def resolve_pending(self) -> None:
         """Resolve the outcome of a commit, or of the end of a block, that is still unknown.
 
@@ -302,7 +297,7 @@ class TransactionSession:
             self._resume()
             if leaving is not None and self.block.leaving is leaving:
                 if not leaving.is_reported:
-                    self._abort_or_mark_broken(INTERRUPTED, self._steps.abort)
+                    self._abort_or_mark_broken(leaving.reason, self._steps.abort)
                 self.finish_leaving()
 
     def _resume(self, *, inside_revoke: bool = False) -> Ending | None:
@@ -387,12 +382,12 @@ class TransactionSession:
         self.is_producer_closed = True
         self.leave_interrupted_block()
         self.finish_leaving()
-        is_left, is_idle = self.block.leaving is not None, self._given_up or self._steps.is_idle
+        leaving, is_idle = self.block.leaving, self._given_up or self._steps.is_idle
         if self.is_unresolved:
             self._leave_unknown("the producer was closed")
-        elif is_left or ((self.block.is_open or self.is_open) and not is_idle):
+        elif leaving is not None or ((self.block.is_open or self.is_open) and not is_idle):
             where = "inside its block" if self.block.is_open else "while the gate held the transaction"
-            reason = f"{INTERRUPTED}, and the producer was closed" if is_left else f"the producer was closed {where}"
+            reason = f"{leaving.reason}, and the producer was closed" if leaving else f"the producer was closed {where}"
             try:
                 self.under_way.step_of_work(self._steps.abort_for_good if self.is_open else self._steps.give_up)
             except errors.EosError as error:

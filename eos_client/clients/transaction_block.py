@@ -8,8 +8,9 @@ from contextlib import suppress
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
+from eos_client.clients.block_state import INTERRUPTED
 from eos_client.clients.dead_letters import RecordKey, key_of, letters_for
-from eos_client.clients.transaction import INTERRUPTED, TransactionSession
+from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.core.model import Outcome
@@ -227,10 +228,12 @@ class Transaction:
             if self.outcome is None:
                 unknown = "its commit was sent, and the outcome is not known yet"
                 self.reason = f"{unknown if session.is_unresolved else 'its end failed'}: {raised}"
+                if session.block.leaving is not None:
+                    session.block.leaving.reason = self.reason.rstrip(".")
             raise
         finally:  # also when a callback of the application has raised
             session.finish_leaving()
-            session.end_letters(self.outcome)
+            session.letters.ended(self.outcome, session.consumer.membership.assigned)
         return error is not None and error is failure and ends_quietly
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from eos_client.clients import transaction, transaction_block
-from eos_client.clients.block_state import BlockState
+from eos_client.clients import transaction_block
+from eos_client.clients.block_state import INTERRUPTED, BlockState
 from eos_client.clients.dead_letters import letters_for
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.open_work import OpenWork
@@ -274,7 +274,7 @@ def _broken_blocks_are_told_the_last_outcome() -> Iterator[None]:
     last: dict[int, tuple[Outcome, str]] = {}
 
     def told(self: Any, outcome: Outcome, reason: str) -> None:
-        if reason.startswith(transaction.INTERRUPTED):
+        if reason.startswith((INTERRUPTED, "its end failed")):
             outcome, reason = last.get(id(self), (Outcome.COMMITTED, "nothing was done yet"))
         last[id(self)] = outcome, reason
         finish(self, outcome, reason)

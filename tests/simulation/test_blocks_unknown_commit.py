@@ -478,6 +478,30 @@ def test_outputs_without_offsets_that_are_refused_for_sure_have_no_unknown_outco
     assert len(stage.named("transaction_aborted")) == producer.counters.aborted >= 1
 
 
+@pytest.mark.parametrize("ends", ["next block", "producer", "consumer"])
+def test_the_abort_of_a_commit_that_was_refused_for_sure_names_the_refusal(ends):
+    stage = SimulatedStage()
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            stage.cluster.refuse("EndTxn", "UNSUPPORTED_VERSION")
+            txn.produce(SINK, b"one")
+
+    with pytest.raises(ClusterUnfitError):
+        block()
+    if ends == "next block":
+        another_block(producer, consumer)
+    else:
+        (producer if ends == "producer" else consumer).close()
+    for reason in (txn.reason, stage.named("transaction_aborted")[0].reason):
+        assert reason.startswith("its end failed: commit_transaction")
+        assert "UNSUPPORTED_VERSION" in reason
+        assert "interrupted" not in reason
+        assert ("the producer was closed" in reason) == (ends == "producer")
+
+
 def another_block(producer, consumer):
     with producer.transaction(consumer) as txn:
         txn.produce(SINK, b"two")
