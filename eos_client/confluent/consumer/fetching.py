@@ -241,7 +241,8 @@ class Fetching:
         Raises what ``require_not_given_up`` does once there are none left.
         """
         waiting = self._parts.records.take(len(self._parts.records), frozenset())
-        if self._library.take_awaits_fatal_event():
+        if self._library.awaits_fatal_event:
+            self._library.awaits_fatal_event = False
             self._membership.begin_call()
             waiting = [*waiting, *self._fetch_raw(_PREFETCH_STEP, 0)]
         events = [message for message in waiting if message.error() is not None]
@@ -357,7 +358,7 @@ class Fetching:
             self._report(report)
         self._parts.starts.continue_at({p: (committed.get(p), offset) for p, offset in chosen.kept.items()})
         self._membership.join_again()
-        chosen.forget_kept()
+        chosen.kept = {}
 
     def _require_library(self) -> None:
         """Raise what the client was given up for, if it was: a replacement would fence the member that fenced it."""

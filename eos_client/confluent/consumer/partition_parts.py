@@ -59,10 +59,6 @@ class ChosenPositions:
             if offset is not None:
                 self.kept[partition] = offset
 
-    def forget_kept(self) -> None:
-        """Forget what was kept: the group was joined again."""
-        self.kept = {}
-
 
 class PartitionParts:
     """The parts of a consumer that keep state by partition; `departed` makes all of them forget partitions.

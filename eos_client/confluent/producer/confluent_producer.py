@@ -88,10 +88,6 @@ class ConfluentProducer:
         kept = counters or Counters()
         self.registration = Registration(self.calls, self.ownership, kept, self._hook, init_attempt_s)
 
-    def limit_by(self, limits: ProducerLimits) -> None:
-        """Let later calls take as long as ``limits`` say."""
-        self.limits = limits
-
     # -- the transaction ---------------------------------------------------------------------------------------------
 
     @owned(claims=True, exclusive=True)
