@@ -156,5 +156,5 @@ class GroupSession(ABC):
         if self.fatal is None:
             self.fatal = kafka_error(code, f"Fatal consumer error: {why}", fatal=True)
             # Reported once, as an event with librdkafka's own code and without the fatal flag; error_cb is not called.
-            said = KafkaError(self.fatal.code()).str()
+            said = KafkaError(kafka_error(code).code()).str()
             self._inbox.put(ErrorEvent(kafka_error("_FATAL", f"Fatal error: {said}: {why}")))
