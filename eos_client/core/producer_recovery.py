@@ -134,11 +134,15 @@ class ProducerFailure:
         return self.code == NEVER_SENT or self.follows_undelivered
 
     @property
-    def is_definite(self) -> bool:
-        """Whether a failed commit took no effect for certain: librdkafka did not send it, or it was refused once."""
+    def is_refused(self) -> bool:
+        """Whether the error is a definite refusal: of the request, or of a second copy of it."""
+        return self.abortable and self.code not in OUTCOME_AMBIGUOUS
+
+    @property
+    def commit_took_no_effect(self) -> bool:
+        """Whether no commit can have taken effect: none was sent, or its only copy was refused (KAFKA-17754)."""
         is_of_one_copy = not self.may_have_been_sent_twice or self.code == NEVER_SENT
-        is_refused = self.abortable and self.code not in OUTCOME_AMBIGUOUS and is_of_one_copy
-        return is_refused or self.request is not TransactionalRequest.COMMIT
+        return self.request is not TransactionalRequest.COMMIT or (self.is_refused and is_of_one_copy)
 
     @property
     def timed_out(self) -> bool:
@@ -223,12 +227,12 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "the transactional calls came in an impossible order",
     ),
     RecoveryRule(
-        lambda f: f.request is TransactionalRequest.COMMIT and (not f.abortable or f.code in OUTCOME_AMBIGUOUS),
+        lambda f: not f.commit_took_no_effect and not f.is_refused,
         RecoveryAction.RESOLVE_UNKNOWN,
         "a commit without a definite answer may still take effect (KAFKA-17754)",
     ),
     RecoveryRule(
-        lambda f: f.request is TransactionalRequest.COMMIT and f.may_have_been_sent_twice and f.code != NEVER_SENT,
+        lambda f: not f.commit_took_no_effect and f.is_refused,
         RecoveryAction.RESOLVE_UNKNOWN,
         "a connection was lost meanwhile, so this may be the answer to a second copy: the first may have committed, "
         "and the coordinator may have forgotten the transactional.id since (KAFKA-18019)",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from eos_client.core import error_codes
 from eos_client.core.error_codes import INTERRUPTED, OVERDUE
 from eos_client.core.producer_recovery import (
     RECOVERY_RULES,
@@ -130,7 +131,7 @@ def test_each_observed_failure_gets_its_recovery_action(request_, code, flags, a
 def test_a_failed_commit_took_no_effect_where_its_only_copy_was_refused_or_none_was_sent(
     request_, code, flags, expected
 ):
-    assert ProducerFailure(request_, code, **flags).is_definite is expected
+    assert ProducerFailure(request_, code, **flags).commit_took_no_effect is expected
 
 
 @pytest.mark.parametrize(
@@ -249,6 +250,31 @@ def test_what_may_have_taken_effect_is_never_aborted_retried_or_forgotten():
     for failure in every_failure():
         if failure.request is R.COMMIT and (not failure.abortable or failure.code == "REQUEST_TIMED_OUT"):
             assert recovery_for(failure).action in MAY_HAVE_COMMITTED, failure
+
+
+def test_the_table_leaves_a_commit_open_exactly_where_it_may_have_taken_effect():
+    """KAFKA-17754. Rows before those of RESOLVE_UNKNOWN end the process or refuse the call: nothing is aborted."""
+    named = [value for name, value in vars(error_codes).items() if name.isupper()]
+    codes = frozenset().union(*(value if isinstance(value, frozenset) else {value} for value in named))
+    for request_, code, *flags in itertools.product(R, sorted(codes), *[(False, True)] * 8):
+        abortable, twice, fatal, retriable, generated_id, group_fenced, is_old, is_open = flags
+        failure = ProducerFailure(
+            request_,
+            code,
+            fatal=fatal,
+            abortable=abortable,
+            retriable=retriable,
+            transaction_age_s=60.0 if is_old else 0.0,
+            generated_id=generated_id,
+            transaction_open=is_open,
+            group_fenced=group_fenced,
+            may_have_been_sent_twice=twice,
+        )
+        is_refused = abortable and code not in error_codes.OUTCOME_AMBIGUOUS
+        may_have_committed = request_ is R.COMMIT and not (is_refused and (not twice or code == "_INCONSISTENT"))
+        assert failure.commit_took_no_effect is not may_have_committed, failure
+        action = recovery_for(failure).action
+        assert action in MAY_HAVE_COMMITTED if may_have_committed else action is not A.RESOLVE_UNKNOWN, failure
 
 
 def test_a_refusal_that_may_be_of_a_second_copy_is_no_proof_about_the_first():

@@ -260,7 +260,7 @@ class BoundedCalls:
         undelivered_code, at_fault = self.library.last_errors.undelivered_code, self.library.clock_is_at_fault
         failure = replace(failure, undelivered_code=undelivered_code, clock_is_at_fault=at_fault)
         self._last_failure = failure
-        if request is TransactionalRequest.COMMIT and failure.is_definite:
+        if failure.commit_took_no_effect:
             self.commit_may_take_effect = False
         if failure.is_fenced:
             self.library.abandoned_inits.fenced()
