@@ -61,7 +61,7 @@ class AuthenticationError(ClusterUnavailableError):
 
 
 class ClusterUnfitError(EosError):
-    """The cluster answers but lacks something (topic, transactions, replicas): repair the cluster."""
+    """The cluster answers, but lacks something (topic, replicas) or does not fit this client: correct what is named."""
 
 
 class InputPositionError(ClusterUnfitError):

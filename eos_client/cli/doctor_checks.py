@@ -15,7 +15,7 @@ from eos_client.cli.transactions import Survey, abort_command, shown_age
 from eos_client.config.client_settings import group_protocol
 from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription
 from eos_client.core.hanging_transactions import TransactionStatus
-from eos_client.core.internal_logs import INTERNAL_LOGS, judge_internal_log, whole_number
+from eos_client.core.internal_logs import INTERNAL_LOGS, judge_internal_log, takes_no_writes, whole_number
 from eos_client.core.model import TopicDescription
 from eos_client.core.transaction_timeout import LIMIT_KEY, WAY_OUT, is_timeout_allowed
 
@@ -179,7 +179,7 @@ def _topic(subject: str, described: TopicDescription, settings: Mapping[str, str
     if described.leaderless:
         partitions = ", ".join(map(str, described.leaderless))
         problems.append(_fail(subject, f"partitions without a leader: {partitions}", "bring back their brokers"))
-    if min_isr > described.insync_replicas_min:
+    if takes_no_writes(described.insync_replicas_min, min_isr):
         text = f"{shape}, {described.insync_replicas_min} in sync: no acks=all write is accepted"
         way_out = f"lower min.insync.replicas to at most {factor}, or bring back the missing replicas"
         problems.append(_fail(subject, text, way_out))

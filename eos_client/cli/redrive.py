@@ -270,7 +270,7 @@ class Redrive:
     def _remaining(self) -> bool:
         """Whether the group, which may have other members, has not passed every letter yet, or does not say."""
         places = {partition: InputPartition(self._options.topic, partition) for partition in self._last}
-        passed = self._consumer.member.library.stable(places.values())
+        passed = self._consumer.member.library.committed_offsets(places.values())
         self._report_waiting(has_answered=passed is not None)
         return passed is None or any(passed.get(place, 0) <= self._last[at] for at, place in places.items())
 

@@ -72,13 +72,13 @@ class BlockState:
         """Whether an asynchronous exception is known to have interrupted the entry or exit of the open block."""
         return self.is_open and self.is_left()
 
-    def is_replaceable(self) -> bool:
-        """Whether a new block may replace the open one, because the open one was interrupted.
+    def record_inner_entry(self) -> bool:
+        """Record that a block is entered inside the open one; returns whether it may replace the open one.
 
-        That is not always known: an ``ExitStack`` may still hold the block, or an exception may have struck before
-        ``__exit__`` did anything. In doubt the first new block is refused, and a second one, entered without any call
-        in between, replaces the open block, which is aborted. If the replaced block goes on after all, its writes are
-        refused.
+        It may if the open one was interrupted. That is not always known: an ``ExitStack`` may still hold the block, or
+        an exception may have struck before ``__exit__`` did anything. In doubt the first new block is refused, and a
+        second one, entered without any call in between, replaces the open block, which is aborted. If the replaced
+        block goes on after all, its writes are refused.
         """
         refused, self._inner_refused = self._inner_refused, True
         return self.is_interrupted or refused

@@ -120,8 +120,8 @@ class EosConsumer:
     def _commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         return self.open_work.commit_starts(starts)
 
-    def _on_commit(self, error: Any, places: list[Any]) -> None:
-        self._plain.on_commit(error, places)
+    def _on_commit(self, error: Any, topic_partitions: list[Any]) -> None:
+        self._plain.on_commit(error, topic_partitions)
 
     # -- records -----------------------------------------------------------------------------------------------------
     #
@@ -355,7 +355,7 @@ class EosConsumer:
     @owned()
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Read committed offsets; waits for pending transactional ones (KIP-447). ``timeout`` in seconds."""
-        with self._library.naming_errors("committed()", (place.topic for place in partitions)):
+        with self._library.naming_errors("committed()", (each.topic for each in partitions)):
             committed: list[TopicPartition] = self._library.raw.committed(partitions, timeout)
         return committed
 

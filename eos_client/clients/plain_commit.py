@@ -18,7 +18,7 @@ from eos_client.core.commit_gate import CommitDecision, CommitRuling
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
-from eos_client.ports import Clock
+from eos_client.ports import Clock, input_partitions
 
 Callback = Callable[[Any, list[Any]], Any]
 
@@ -61,7 +61,7 @@ class PlainCommits:
             if asynchronous or sent is None:
                 return None
             # The rest was committed by a revocation that came first.
-            return sent + [place for partition, place in requested.items() if partition not in asked]
+            return sent + [each for partition, each in requested.items() if partition not in asked]
         if ruling.decision is CommitDecision.ABORT and not asynchronous:
             refused = sorted(requested.keys() & asked.keys())
             raise commit_refused(
@@ -74,37 +74,37 @@ class PlainCommits:
         self._offsets.record_sending(offsets)
         if asynchronous:
             self._offsets.pending.update(offsets)  # until on_commit has confirmed them
-        library, places = self._consumer.library, list(offsets.values())
-        with library.naming_errors("commit()", (place.topic for place in places)):
-            sent: list[Any] | None = library.raw.commit(offsets=places, asynchronous=asynchronous)
+        library, topic_partitions = self._consumer.library, list(offsets.values())
+        with library.naming_errors("commit()", (each.topic for each in topic_partitions)):
+            sent: list[Any] | None = library.raw.commit(offsets=topic_partitions, asynchronous=asynchronous)
         if asynchronous:
             self._offsets.record_in_flight(offsets)
-        self._offsets.drop_stored({partition: place.offset for partition, place in offsets.items()})
+        self._offsets.drop_stored({partition: each.offset for partition, each in offsets.items()})
         if sent is not None:
             self._offsets.superseded(offsets)
-            self._record_committed(place for place in sent if place.error is None)
+            self._record_committed(each for each in sent if each.error is None)
         return sent
 
-    def _record_committed(self, places: Iterable[Any]) -> None:
-        for place in places:
-            partition = InputPartition(place.topic, place.partition)
-            self._offsets.committed(partition, place.offset)
-            self._consumer.handed.work.mark_committed_up_to(partition, place.offset)
+    def _record_committed(self, topic_partitions: Iterable[Any]) -> None:
+        for each in topic_partitions:
+            partition = InputPartition(each.topic, each.partition)
+            self._offsets.committed(partition, each.offset)
+            self._consumer.handed.work.mark_committed_up_to(partition, each.offset)
 
-    def on_commit(self, error: Any, places: list[Any]) -> None:
+    def on_commit(self, error: Any, topic_partitions: list[Any]) -> None:
         """Record the result of an asynchronous commit, then report it to the application as confluent_kafka does."""
-        for place in places:
-            self._offsets.answered(InputPartition(place.topic, place.partition))
-        sent = [place for place in places if place.offset >= 0]
+        for partition in input_partitions(topic_partitions):
+            self._offsets.answered(partition)
+        sent = [each for each in topic_partitions if each.offset >= 0]
         if error is None:
-            self._record_committed(place for place in sent if place.error is None)
-        failed = [(place, error or place.error) for place in sent if error is not None or place.error is not None]
+            self._record_committed(each for each in sent if each.error is None)
+        failed = [(each, error or each.error) for each in sent if error is not None or each.error is not None]
         if failed:
-            partitions = frozenset(InputPartition(place.topic, place.partition) for place, _ in failed)
+            partitions = input_partitions(each for each, _ in failed)
             reason = f"{failed[0][1].name()}: {failed[0][1].str()}; the next commit covers these offsets"
             self._hook(CommitRefused(partitions=partitions, rule=None, reason=reason))
         if self._application_on_commit is not None:
-            self._application_on_commit(error, places)
+            self._application_on_commit(error, topic_partitions)
 
     # -- asking the gate ---------------------------------------------------------------------------------------------
 
@@ -125,7 +125,7 @@ class PlainCommits:
             ruling, snapshot = self._decisions.decide_after_callbacks(
                 lambda: self._positions(self._offsets.pending), left=lambda: frozenset(departed & requested.keys())
             )
-            asked = {**self._offsets.pending, **{p: place for p, place in requested.items() if p in departed}}
+            asked = {**self._offsets.pending, **{p: each for p, each in requested.items() if p in departed}}
             decision = ruling.decision
         finally:
             under_way = self._departed_while_deciding  # a callback may have asked, too
@@ -148,13 +148,13 @@ class PlainCommits:
 
     def _positions(self, offsets: Offsets) -> InputPositions:
         known, synced = self._consumer.handed.work.owned, self._consumer.membership.synced_generation
-        return {p: known.get(p) or InputPosition(place.offset, place.offset, synced) for p, place in offsets.items()}
+        return {p: known.get(p) or InputPosition(each.offset, each.offset, synced) for p, each in offsets.items()}
 
     # -- its part of RevocationWork ------------------------------------------------------------------------------------
 
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
-        due = {p: place for p, place in self._offsets.pending.items() if p in partitions}
+        due = {p: each for p, each in self._offsets.pending.items() if p in partitions}
         if not due or self._decisions.decide(self._positions(due))[0].decision is not CommitDecision.COMMIT:
             return
         try:

@@ -105,7 +105,7 @@ class Recovery:
             retry=tenacity.retry_if_not_exception_type(EosError),
         )
         try:
-            return retrying(self._consumer.library.entries, list(attempted), _READ_TIMEOUT_S)
+            return retrying(self._consumer.library.committed_entries, list(attempted), _READ_TIMEOUT_S)
         except tenacity.RetryError as error:
             raise ClusterUnavailableError(
                 f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s."

@@ -30,12 +30,12 @@ class StepsUnderWay:
         self._facade = facade
         self._call_under_way: _OwnCall = "begin_transaction"
 
-    def step_of_work(self, act: Callable[[], _Result]) -> _Result:
-        """Run ``act``, a step that advances the transaction."""
+    def run_transaction_step(self, act: Callable[[], _Result]) -> _Result:
+        """Run ``act``, which advances the transaction, in a frame that ``_WORK`` finds on the call stack."""
         return act()
 
-    def step_of_a_block(self, act: Callable[[], _Result]) -> _Result:
-        """Run ``act``, which begins or ends a block: nothing that the application calls meanwhile may come between."""
+    def run_block_step(self, act: Callable[[], _Result]) -> _Result:
+        """Run ``act``, which begins or ends a block, in a frame that ``_STEPS`` finds: no call may come between."""
         return act()
 
     def own_call(self, name: _OwnCall, *arguments: Any) -> None:
@@ -87,5 +87,5 @@ class StepsUnderWay:
 
 
 _OWN_CALLS = TrackedCalls(StepsUnderWay.own_call)
-_WORK = TrackedCalls(StepsUnderWay.step_of_work)
-_STEPS = TrackedCalls(StepsUnderWay.step_of_a_block, StepsUnderWay.step_of_work)
+_WORK = TrackedCalls(StepsUnderWay.run_transaction_step)
+_STEPS = TrackedCalls(StepsUnderWay.run_block_step, StepsUnderWay.run_transaction_step)

@@ -138,7 +138,7 @@ class TransactionSession:
             raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
         if not self.is_open:
             begin = partial(self._steps.perform, TransactionEvent.BEGIN)
-            self.under_way.step_of_a_block(lambda: self.under_way.step_of_work(begin))
+            self.under_way.run_block_step(lambda: self.under_way.run_transaction_step(begin))
 
     def mark_processed(self) -> None:
         """Record that everything handed over so far was processed, and that all its outputs were written."""
@@ -226,11 +226,11 @@ class TransactionSession:
             self.kept.raise_kept()
             if self._steps.is_idle:
                 self._steps.decisions.end_hold()
-                self.under_way.step_of_work(self._producer.calls.drain_events)
+                self.under_way.run_transaction_step(self._producer.calls.drain_events)
                 return self._steps.record_ending(Ending(Outcome.COMMITTED, "nothing to do"))
             if (failed := self._producer.calls.transaction_failure) is not None:
                 return self.recover(failed)
-            return self.under_way.step_of_work(lambda: self._steps.perform(TransactionEvent.END))
+            return self.under_way.run_transaction_step(lambda: self._steps.perform(TransactionEvent.END))
 
     def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> bool:
         """Commit start offsets in a transaction of their own; returns whether they were committed.
@@ -243,7 +243,7 @@ class TransactionSession:
             return False
         try:
             with self._producer.library.callback_errors.deferred(keep_deferred=True):
-                self.under_way.step_of_work(lambda: self._steps.commit_starts(starts, snapshot))
+                self.under_way.run_transaction_step(lambda: self._steps.commit_starts(starts, snapshot))
         except _TO_BE_REPEATED:
             return False
         return True
@@ -304,7 +304,7 @@ class TransactionSession:
         """Complete the interrupted step, if there is one."""
         if not self.needs_resume:
             return None
-        ended = self.under_way.step_of_work(lambda: self._steps.resume(inside_revoke=inside_revoke))
+        ended = self.under_way.run_transaction_step(lambda: self._steps.resume(inside_revoke=inside_revoke))
         self.kept.failure = None  # what it left undone is resolved
         return ended
 
@@ -328,7 +328,7 @@ class TransactionSession:
     def _abort_or_mark_broken(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
         """Run ``undo``. Even if it fails, nothing of the transaction is committed and its records are read again."""
         try:
-            return self.under_way.step_of_work(lambda: undo(reason))
+            return self.under_way.run_transaction_step(lambda: undo(reason))
         except errors.EosError as error:
             ending = Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}")
             self._steps.mark_broken(ending, inside_revoke=False)
@@ -361,7 +361,7 @@ class TransactionSession:
         elif self.is_open:
             self._steps.clear_work()
             try:
-                self.under_way.step_of_work(self._steps.abort_for_good)
+                self.under_way.run_transaction_step(self._steps.abort_for_good)
             finally:
                 records_in = record_count(self.consumer.positions)
                 self._steps.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
@@ -389,7 +389,7 @@ class TransactionSession:
             where = "inside its block" if self.block.is_open else "while the gate held the transaction"
             reason = f"{leaving.reason}, and the producer was closed" if leaving else f"the producer was closed {where}"
             try:
-                self.under_way.step_of_work(self._steps.abort_for_good if self.is_open else self._steps.give_up)
+                self.under_way.run_transaction_step(self._steps.abort_for_good if self.is_open else self._steps.give_up)
             except errors.EosError as error:
                 reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
             aborted = self._steps.record_abort(reason, inside_revoke=True)
@@ -462,7 +462,7 @@ class TransactionSession:
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
             with self._producer.library.callback_errors.deferred(keep_deferred=True):
-                return self.under_way.step_of_work(act)
+                return self.under_way.run_transaction_step(act)
         except errors.EosError as error:
             self.kept.failure = error
             if not self.is_unresolved and not isinstance(error, errors.UnknownOutcomeError):

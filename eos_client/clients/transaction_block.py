@@ -82,11 +82,11 @@ class Transaction:
         session.under_way.refuse_within_a_step("a block is entered")
         session.under_way.refuse_other_threads("transaction")
         session.under_way.refuse_inside_a_call("a block is entered", is_writing=_is_writing(session))
-        session.under_way.step_of_a_block(lambda: self._enter(session))
+        session.under_way.run_block_step(lambda: self._enter(session))
         return self
 
     def _enter(self, session: TransactionSession) -> None:
-        if session.block.is_open and not session.block.is_replaceable():
+        if session.block.is_open and not session.block.record_inner_entry():
             raise misplaced_call(
                 "a block inside a block of the same consumer and producer: one transaction cannot be split. End the "
                 "outer block first, or write within it"
@@ -201,7 +201,7 @@ class Transaction:
             session.under_way.refuse_other_threads("transaction")
         except WrongThreadError as wrong:  # the `with` has ended all the same, and may not count as done
             error = error or wrong
-        return session.under_way.step_of_a_block(lambda: self._leave(session, error))
+        return session.under_way.run_block_step(lambda: self._leave(session, error))
 
     def _leave(self, session: TransactionSession, error: BaseException | None) -> bool:
         self._ended = True

@@ -170,7 +170,7 @@ class TransactionSteps:
 
     def mark_broken(self, ending: Ending | None, *, inside_revoke: bool) -> None:
         """Record that an abort failed: its records are read again, and the handle is replaced before its next use."""
-        self.go_back(inside_revoke=inside_revoke)
+        self.rewind(inside_revoke=inside_revoke)
         if ending is not None:
             self.record_ending(ending)
         self.lifecycle.on(TransactionEvent.ABORT_FAILED)
@@ -316,7 +316,7 @@ class TransactionSteps:
             outcome = self._recovery.resolve_commit_outcome(_needed(attempt.positions), _needed(attempt.token), cause)
         except errors.UnknownOutcomeError as error:
             self.lifecycle.on(TransactionEvent.NOT_FOUND)
-            self.go_back(inside_revoke=attempt.inside_revoke)
+            self.rewind(inside_revoke=attempt.inside_revoke)
             self._block_state.report_outcome(None, str(error))
             raise
         if outcome is Outcome.ABORTED:
@@ -347,7 +347,7 @@ class TransactionSteps:
         try:
             self._producer.rebuild()
         except errors.EosError:
-            self.go_back(inside_revoke=attempt.inside_revoke)
+            self.rewind(inside_revoke=attempt.inside_revoke)
             raise
         return TransactionEvent.REBUILT
 
@@ -396,7 +396,7 @@ class TransactionSteps:
     def record_abort(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool) -> TransactionAborted:
         """Rewind, and record that nothing of the transaction was committed; returns the event to report."""
         records_in = record_count(self._consumer.positions)
-        self.go_back(inside_revoke=inside_revoke)
+        self.rewind(inside_revoke=inside_revoke)
         self.record_ending(Ending(Outcome.ABORTED, reason, rule))
         return TransactionAborted(reason=reason, rule=rule, records_in=records_in)
 
@@ -415,7 +415,7 @@ class TransactionSteps:
         self._counters.skipped += 1
         self.decisions.record_skip(ruling, snapshot)
 
-    def go_back(self, *, inside_revoke: bool) -> None:
+    def rewind(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
         if inside_revoke:
             self._consumer.fetching.rewind_soon()

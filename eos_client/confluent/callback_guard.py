@@ -71,7 +71,7 @@ class CallbackGuard:
         served meanwhile clear it, and the constructor raises a SystemError.
         """
 
-        def name(failed: BaseException) -> BaseException | None:
+        def translate(failed: BaseException) -> BaseException | None:
             if isinstance(failed, KafkaException):
                 refusal = failed if self._no_token is None else self._without_token(failed)
                 return configuration_refused(refusal, client, self._settings)
@@ -82,7 +82,7 @@ class CallbackGuard:
                 return configuration_refused(self._without_token(failed), client, self._settings)
             return kept
 
-        return ErrorTranslation(name)
+        return ErrorTranslation(translate)
 
     def _without_token(self, failed: BaseException) -> KafkaException:
         reason = "" if self._no_token is None else f", but raised {self._no_token!r}"

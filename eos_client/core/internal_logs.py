@@ -48,18 +48,20 @@ def judge_internal_log(
     """
     factor_key, min_isr_key = _SETTINGS[log]
     factor, min_isr, existing = whole_number(settings, factor_key), whole_number(settings, min_isr_key), logs.get(log)
-    copies, where = min(brokers, factor or brokers), f"{brokers} brokers"
-    is_missing = log in logs and existing is None
+    is_missing, too_few = log in logs and existing is None, ""
     verdict = partial(LogVerdict, log, is_missing)
-    has = f"at most {copies} replicas"
-    too_few = f"the cluster has {brokers} broker(s), but {factor_key}={factor}" if copies < (factor or 0) else ""
     if existing:
-        factor, copies, too_few = existing.replicas_min, existing.insync_replicas_min, ""
+        factor, copies = existing.replicas_min, existing.insync_replicas_min
         has, where = f"a partition with {copies} of {factor} replicas", f"{copies} in sync"
+    else:
+        copies, where = min(brokers, factor or brokers), f"{brokers} brokers"
+        has = f"at most {copies} replicas"
+        if factor is not None and brokers < factor:
+            too_few = f"the cluster has {brokers} broker(s), but {factor_key}={factor}"
     if too_few and log in logs:
         text = f"cannot be created: {too_few}, so init_transactions ends in a time-out"
         return verdict(False, text, f"set {factor_key}={brokers} on the brokers, or add brokers", prevents_init=True)
-    if min_isr is not None and min_isr > copies:
+    if takes_no_writes(copies, min_isr):
         text = f"has {has} in sync, but {min_isr_key}={min_isr}: it takes no writes, so transactions end in time-outs"
         way_out = f"lower the min in-sync replicas to at most {copies}, or bring back the missing brokers"
         return verdict(False, text, way_out, prevents_init=is_missing and log == TRANSACTION_LOG)
@@ -73,6 +75,11 @@ def judge_internal_log(
         text = f"{figures}: there is a single copy, on one broker's disk"
         return verdict(True, text, f"raise {factor_key} to 3 where records matter")
     return verdict(True, figures)
+
+
+def takes_no_writes(in_sync: int, min_isr: int | None) -> bool:
+    """Whether a partition with ``in_sync`` replicas refuses ``acks=all`` (NOT_ENOUGH_REPLICAS)."""
+    return min_isr is not None and min_isr > in_sync
 
 
 def whole_number(settings: Mapping[str, str], key: str) -> int | None:

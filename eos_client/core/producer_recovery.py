@@ -185,7 +185,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.code in WRITING_IMPOSSIBLE or (f.hides_the_reason and f.undelivered_code in WRITING_FORBIDDEN),
         RecoveryAction.STOP_UNFIT,
-        "the cluster lacks or forbids something, and no retry changes that",
+        "the cluster lacks or forbids something that no retry changes. Repair the cluster, the permissions or the name",
     ),
     RecoveryRule(
         lambda f: f.code in BROKER_TOO_OLD,

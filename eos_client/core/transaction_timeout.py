@@ -9,6 +9,6 @@ WAY_OUT = "lower transaction.timeout.ms and the limits that it covers, or raise 
 
 
 def is_timeout_allowed(asked_ms: int, limit_ms: int | None) -> bool | None:
-    """Judge a timeout of ``asked_ms`` by the brokers' limit; None: only if that, which cannot be read, was raised."""
-    is_allowed = asked_ms <= (DEFAULT_LIMIT_MS if limit_ms is None else limit_ms)
+    """Whether the brokers allow ``asked_ms``. None: their limit is unknown, and ``asked_ms`` exceeds the default."""
+    is_allowed = asked_ms <= (limit_ms or DEFAULT_LIMIT_MS)
     return None if limit_ms is None and not is_allowed else is_allowed

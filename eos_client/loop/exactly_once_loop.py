@@ -25,7 +25,7 @@ from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.confluent.serialisation import AnyBatchTransform, DeserializedTransform, MessageTransform
 from eos_client.core.commit_gate import CommitGate, GatePolicy
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
-from eos_client.core.model import Outcome, Partitions
+from eos_client.core.model import Outcome, Partitions, is_pattern
 from eos_client.loop.concurrent_transform import event_loop_of
 from eos_client.loop.record_failures import FailedRecords, StoppedMeanwhileError
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
@@ -485,7 +485,7 @@ def _checked_topics(topics: Sequence[str], dead_letter_topic: str | None) -> lis
             raise errors.ConfigurationError(f"topics={topics!r} must be a list of names; {topic!r} is none.")
     for topic in topics if dead_letter_topic else ():
         with suppress(re.error):  # a pattern of librdkafka's that Python does not know
-            if topic == dead_letter_topic or (topic.startswith("^") and re.match(topic, dead_letter_topic or "")):
+            if topic == dead_letter_topic or (is_pattern(topic) and re.match(topic, dead_letter_topic or "")):
                 raise errors.ConfigurationError(
                     f"dead_letter_topic={dead_letter_topic!r} is among the topics that the loop reads ({topic!r}): a "
                     "letter would fail again and write the next one. Name a topic that it does not read."

@@ -29,6 +29,7 @@ from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
 from eos_client.transform_retry import bounded
 
 Collected = Callable[[Any], list[Output]]
+Sleep = Callable[[float], None]
 _SLEEP_SLICE_S = 0.1
 
 
@@ -188,7 +189,7 @@ class FailedRecords:
         Outputs are collected first, so that a transform that fails half-way has written nothing. Where a failure aborts
         the transaction anyway, ``transform`` is returned as it is.
         """
-        policy, known = self._config.retry_policy, self._known
+        policy, sleep, known = self._config.retry_policy, self._sleep_until_retry, self._known
         if not self.go_on:
             return transform
 
@@ -198,7 +199,7 @@ class FailedRecords:
                 self.originals.restore(record)
             return outputs_of(transform(record))
 
-        repeated = attempt if policy is None else self._repeating(policy, attempt)
+        repeated = attempt if policy is None else _RepeatedAttempt(policy, attempt, self._config, self._clock, sleep)
 
         def guarded(record: Any) -> list[Output]:
             if known:
@@ -220,45 +221,6 @@ class FailedRecords:
         text = f"transform_batch failed on {len(records)} records and is called with their halves: {text_of(error)}"
         self._hook(ClientReported(client="loop", error=text))
 
-    def _repeating(self, policy: tenacity.Retrying, attempt: Collected) -> Collected:
-        """Return ``attempt`` repeated by ``policy``; raises RetryPolicyError for what ``policy`` itself raises."""
-        failure: list[BaseException] = []
-        limit_s = self._config.transform_retry_limit_s
-        began_at = 0.0
-
-        def is_over(pause_s: float) -> bool:
-            if failure and isinstance(failure[0], TransformUnfitError):
-                return True
-            return limit_s is not None and self._clock() - began_at + pause_s > limit_s
-
-        def noted(record: Any) -> list[Output]:
-            try:
-                return attempt(record)
-            except BaseException as error:
-                failure[:] = [error]
-                raise
-
-        call = bounded(policy, self._config.retries_wait_s, self._sleep_until_retry, is_over).wraps(noted)
-
-        def repeated(record: Any) -> list[Output]:
-            nonlocal began_at
-            began_at = self._clock()
-            failure.clear()
-            try:
-                return call(record)
-            except StoppedMeanwhileError:
-                raise
-            except Exception as error:
-                if error in failure:
-                    raise
-                raise RetryPolicyError(
-                    f"transform_retry itself raised {text_of(error)}. Correct its callables; no record was given up."
-                ) from error
-            finally:
-                failure.clear()
-
-        return repeated
-
     def _sleep_until_retry(self, seconds: float) -> None:
         """Wait between two attempts; raises StoppedMeanwhileError once the loop is asked to stop."""
         until = self._clock() + seconds
@@ -268,6 +230,46 @@ class FailedRecords:
             if (left_s := until - self._clock()) <= 0:
                 return
             self._clock.sleep(min(left_s, _SLEEP_SLICE_S))
+
+
+class _RepeatedAttempt:
+    """An ``attempt`` that is repeated by ``policy``; raises RetryPolicyError for what ``policy`` itself raises."""
+
+    def __init__(
+        self, policy: tenacity.Retrying, attempt: Collected, config: EosConfig, clock: Clock, sleep: Sleep
+    ) -> None:
+        self._attempt = attempt
+        self._clock = clock
+        self._limit_s = config.transform_retry_limit_s
+        self._last_failure: BaseException | None = None
+        self._began_at = 0.0
+        self._repeat = bounded(policy, config.retries_wait_s, sleep, self._is_over).wraps(self._once)
+
+    def __call__(self, record: Any) -> list[Output]:
+        self._began_at, self._last_failure = self._clock(), None
+        try:
+            return self._repeat(record)
+        except StoppedMeanwhileError:
+            raise
+        except Exception as error:
+            if error is self._last_failure:
+                raise
+            raise RetryPolicyError(
+                f"transform_retry itself raised {text_of(error)}. Correct its callables; no record was given up."
+            ) from error
+        finally:
+            self._last_failure = None
+
+    def _once(self, record: Any) -> list[Output]:
+        try:
+            return self._attempt(record)
+        except BaseException as error:
+            self._last_failure = error
+            raise
+
+    def _is_over(self, pause_s: float) -> bool:
+        is_late = self._limit_s is not None and self._clock() - self._began_at + pause_s > self._limit_s
+        return is_late or isinstance(self._last_failure, TransformUnfitError)
 
 
 def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGuard[Exception]:

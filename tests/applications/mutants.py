@@ -86,7 +86,7 @@ def _nothing(_: object) -> None:
 
 
 def _forgets_broken_calls() -> Patch:
-    return mock.patch.object(Fetching, "_go_back_to_next", return_value=None)
+    return mock.patch.object(Fetching, "_rewind_to_next", return_value=None)
 
 
 @contextlib.contextmanager

@@ -193,7 +193,7 @@ def test_a_plan_that_is_due_stands_until_it_is_carried_out_or_its_partition_leav
 
 def test_records_from_before_a_rewind_are_dropped_and_their_partition_is_sought_again(library):
     rewinding = Rewinding(seeks_of(library))
-    rewinding.go_back(ZERO, 3, 7)
+    rewinding.rewind(ZERO, 3, 7)
     stale = Batch([Message(0, 7), Message(1, 1), Message(0, 8)])
     assert places(rewinding.filter_batch(stale).messages) == [(1, 1)]
     assert library.raw.asked == [("seek", (0, 3)), ("seek", (0, 3))]
@@ -203,7 +203,7 @@ def test_records_from_before_a_rewind_are_dropped_and_their_partition_is_sought_
 
 def test_a_log_that_does_not_have_the_old_offset_any_more_ends_the_seeking(library):
     rewinding = Rewinding(seeks_of(library))
-    rewinding.go_back(ZERO, 3, 7)
+    rewinding.rewind(ZERO, 3, 7)
     beyond = Batch([Message(0, 9)])
     for _ in range(3):
         assert not rewinding.filter_batch(beyond)

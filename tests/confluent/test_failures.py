@@ -435,7 +435,7 @@ def test_a_call_that_is_refused_for_an_undelivered_output_is_named_for_why_it_wa
         adapter = producer.adapter
         adapter.library.last_errors.watching_deliveries(None)(KafkaError(reported), message)
         adapter.calls.begun()
-        error = adapter.calls.failed(request_, KafkaException(refused))
+        error = adapter.calls.record_failure(request_, KafkaException(refused))
     assert isinstance(error, named_for)
     assert "the last undelivered output, to out[0]" in str(error)
 

@@ -321,7 +321,7 @@ def test_a_seek_of_a_partition_that_has_left_since_is_forgotten(stage: Simulated
 def test_a_rejoin_without_a_seek_reads_no_committed_offsets(stage: SimulatedStage) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
     commit_plainly(stage, consumer)
-    asking = mock.patch.object(consumer.member.library, "stable_or_raise", side_effect=AssertionError("asked"))
+    asking = mock.patch.object(consumer.member.library, "committed_or_raise", side_effect=AssertionError("asked"))
     with asking as asked, producer.transaction(consumer):
         asked.side_effect = None  # what is asked inside the block is another thing
     stage.copy_the_rest(producer, consumer)

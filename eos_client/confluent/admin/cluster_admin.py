@@ -156,13 +156,13 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         return frozenset(operation.name for operation in described.authorized_operations or ()) or None
 
     def topic_settings(self, name: str) -> dict[str, str]:
-        """Return the effective settings of a topic, defaults included; none where this client may not read them."""
+        """Return the effective settings of a topic, defaults included; empty where this client may not read them."""
         return self._settings(ResourceType.TOPIC, name, TOPIC_FORBIDDEN)
 
     def broker_settings(self, broker_id: int) -> dict[str, str]:
         """Return the effective settings of a broker, defaults included; secret ones read as ``""``.
 
-        None where this client may not read them (DescribeConfigs), as on many managed clusters.
+        Empty where this client may not read them (DescribeConfigs), as on many managed clusters.
         """
         return self._settings(ResourceType.BROKER, str(broker_id), CLUSTER_FORBIDDEN)
 

@@ -149,7 +149,7 @@ class ConfluentConsumer:
         """Seek back to the expected offset if the log has it; else restart a topic of a pattern, or refuse."""
         parts, partition = self.parts, run.partition
         expected, end = parts.reads.expected(partition), self.library.end_of(partition)
-        if (end is None or end >= expected) and parts.reads.may_seek_again(partition):
+        if (end is None or end >= expected) and parts.reads.count_seek(partition):
             parts.seeks.seek(partition, expected)
             self._keep_others(batch, run)
         elif self.membership.is_by_pattern(partition.topic):
@@ -226,7 +226,7 @@ class ConfluentConsumer:
         transaction is open.
         """
         if self._may_commit_by_hand and (ours := frozenset(self.handed.work.owned)):
-            for partition, offset in self.library.stable_or_raise(ours, timeout_s).items():
+            for partition, offset in self.library.committed_or_raise(ours, timeout_s).items():
                 self.handed.work.mark_committed_up_to(partition, offset)
         self._may_commit_by_hand = False
 
@@ -234,8 +234,8 @@ class ConfluentConsumer:
     def offset_after(message: Any) -> TopicPartition:
         """Return the offset that says ``message`` was processed."""
         epoch = message.leader_epoch()
-        place = (message.topic(), message.partition(), message.offset() + 1)
-        return TopicPartition(*place) if epoch is None else TopicPartition(*place, leader_epoch=epoch)
+        after = (message.topic(), message.partition(), message.offset() + 1)
+        return TopicPartition(*after) if epoch is None else TopicPartition(*after, leader_epoch=epoch)
 
     # -- plain commits -----------------------------------------------------------------------------------------------
 

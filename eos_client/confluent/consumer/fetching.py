@@ -17,6 +17,7 @@ from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.rewinding import Goals
 from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S
+from eos_client.confluent.consumer.start_offsets import SoughtStart
 from eos_client.confluent.failures.consumer_failures import input_error
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.model import InputPartition, Partitions
@@ -229,7 +230,7 @@ class Fetching:
         membership = self._membership
         may_go_back = not membership.in_callback
         if not self._parts.handed.begin_call() and may_go_back and not membership.is_closed:
-            self._go_back_to_next()
+            self._rewind_to_next()
         elif self._parts.rewinding.is_due and may_go_back:
             self._rewind()
         if membership.rejoins and may_go_back and not membership.is_closed:
@@ -258,12 +259,12 @@ class Fetching:
             self._parts.handed.journal = None
             raise input_error(self._library.fatal, group_id=self._library.group_id)
 
-    def _go_back_to_next(self) -> None:
-        """Continue every partition at the first record that was not handed over.
+    def _rewind_to_next(self) -> None:
+        """Continue every partition at the first record that was not handed over: an interrupted call may lose records.
 
-        A call was interrupted: records that the library has counted may be gone, and callbacks may have been half done.
-        If an exception of a callback interrupted it, librdkafka has dropped the next record without counting it; so the
-        library's position says nothing about a partition whose start is not known.
+        A partition of which records were handed over is rewound to the next one; one of which records were only fetched
+        starts again at its committed offset. Of the others librdkafka may have dropped a record without counting it, if
+        an exception of a callback has interrupted the call; so its position says nothing about where they start.
         """
         parts, raw = self._parts, self._library.raw
         parts.handed.undo()
@@ -276,14 +277,13 @@ class Fetching:
         if self._membership.is_subscribed:
             self._membership.replay_interrupted_callbacks(ours)
         self._membership.require_sync()
-        reached = {InputPartition(p.topic, p.partition): p.offset for p in raw.position(assigned)}
+        fetched_up_to = {InputPartition(p.topic, p.partition): p.offset for p in raw.position(assigned)}
         for partition in ours & parts.handed.next_offsets.keys():
-            offset = parts.handed.next_offsets[partition]
-            parts.rewinding.go_back(partition, offset, reached[partition])
-        begun = {p for p in ours - parts.handed.next_offsets.keys() if reached[p] >= 0}
-        if begun := begun - parts.starts.held:
-            parts.reads.forget(begun)
-            parts.starts.await_committed(frozenset(begun))
+            parts.rewinding.rewind(partition, parts.handed.next_offsets[partition], fetched_up_to[partition])
+        at_their_start = ours - parts.handed.next_offsets.keys() - parts.starts.held
+        if fetched := frozenset(p for p in at_their_start if fetched_up_to[p] >= 0):
+            parts.reads.forget(fetched)
+            parts.starts.await_committed(fetched)
         self._resume_after(ours)
         parts.starts.mark_may_miss_records(ours - parts.handed.next_offsets.keys() - parts.starts.held)
 
@@ -315,7 +315,7 @@ class Fetching:
         self._apply_rewind(goals)
         for partition, (offset, reached) in goals.items():
             if partition in self._membership.assigned and not self._membership.is_closed:
-                self._parts.rewinding.go_back(partition, offset, reached)
+                self._parts.rewinding.rewind(partition, offset, reached)
         self._parts.rewinding.take_plan()
 
     def _apply_rewind(self, goals: Goals) -> None:
@@ -353,10 +353,10 @@ class Fetching:
             self.fetch_for_later(1, LEAVING_STEP_S)
         self._require_library()
         self._membership.replay_interrupted_callbacks(frozenset())
-        committed = self._library.stable_or_raise(chosen.kept, _REJOIN_READ_TIMEOUT_S) if chosen.kept else {}
+        committed = self._library.committed_or_raise(chosen.kept, _REJOIN_READ_TIMEOUT_S) if chosen.kept else {}
         if report := library.replace():
             self._report(report)
-        self._parts.starts.continue_at({p: (committed.get(p), offset) for p, offset in chosen.kept.items()})
+        self._parts.starts.continue_at({p: SoughtStart(committed.get(p), offset) for p, offset in chosen.kept.items()})
         self._membership.join_again()
         chosen.kept = {}
 

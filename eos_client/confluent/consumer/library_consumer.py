@@ -42,10 +42,10 @@ def to_kafka(partitions: Iterable[InputPartition]) -> list[TopicPartition]:
 
 def with_offsets(answer: Iterable[TopicPartition]) -> list[TopicPartition]:
     """Return those of an answer that have a committed offset; raises KafkaException where one has an error instead."""
-    for place in answer:
-        if place.error is not None:
-            raise KafkaException(place.error)
-    return [place for place in answer if place.offset >= 0]
+    for each in answer:
+        if each.error is not None:
+            raise KafkaException(each.error)
+    return [each for each in answer if each.offset >= 0]
 
 
 class ResetPolicy(Enum):
@@ -195,26 +195,28 @@ class LibraryConsumer:
         return str(self.settings.get("group.id", ""))
 
     def naming_errors(self, call: str, topics: Iterable[str] | None = None) -> ErrorTranslation:
-        """Name what ``call`` raises; with ``topics``, also a missing permission on them or the group."""
+        """Translate what ``call`` raises; with ``topics``, also a missing permission on them or the group."""
         return consumer_errors(call, self.group_id, topics, self.fatal)
 
-    def entries(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, CommittedOffset]:
+    def committed_entries(
+        self, partitions: Iterable[InputPartition], timeout_s: float
+    ) -> dict[InputPartition, CommittedOffset]:
         """Read the stable committed offsets (KIP-447) with their metadata; partitions without one are left out."""
         with self.naming_errors("committed()"):
             answer = self.raw.committed(to_kafka(partitions), timeout_s)
         found = with_offsets(answer)
         return {InputPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "") for p in found}
 
-    def stable(self, partitions: Iterable[InputPartition]) -> Mapping[InputPartition, int] | None:
+    def committed_offsets(self, partitions: Iterable[InputPartition]) -> Mapping[InputPartition, int] | None:
         """Return the committed offsets; None while any of them is pending or cannot be read."""
         try:
-            return self._offsets(partitions, _STABLE_TIMEOUT_S)
+            return self._stable_offsets(partitions, _STABLE_TIMEOUT_S)
         except KafkaException as error:
             if isinstance(error, EosError) and not isinstance(error, CommitRefusedError):
                 raise
             return None
 
-    def stable_or_raise(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
+    def committed_or_raise(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
         """Read the stable committed offsets.
 
         Raises ClusterUnavailableError if they cannot be read, ClusterUnfitError if that is not permitted, and what the
@@ -222,14 +224,14 @@ class LibraryConsumer:
         """
         asked = frozenset(partitions)
         try:
-            return self._offsets(asked, timeout_s)
+            return self._stable_offsets(asked, timeout_s)
         except (ClusterUnfitError, FatalClientError):
             raise
         except KafkaException as error:
             raise committed_offsets_unknown(asked, timeout_s, error, self.group_id) from error
 
-    def _offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
-        return {partition: entry.offset for partition, entry in self.entries(partitions, timeout_s).items()}
+    def _stable_offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
+        return {partition: entry.offset for partition, entry in self.committed_entries(partitions, timeout_s).items()}
 
     def end_of(self, partition: InputPartition) -> int | None:
         """Return the offset after the last record that may be read now; None if no broker answers."""
@@ -239,7 +241,7 @@ class LibraryConsumer:
             return None
         return None if watermarks is None else int(watermarks[1])
 
-    def existing(self, topic: str, partitions: Partitions) -> Partitions:
+    def existing_partitions(self, topic: str, partitions: Partitions) -> Partitions:
         """Return those of a topic's ``partitions`` that it still has; all of them if no broker answers or knows it."""
         try:
             found = self.raw.list_topics(topic, _STABLE_TIMEOUT_S).topics[topic]
@@ -254,7 +256,7 @@ class LibraryConsumer:
             answer = self.raw.commit(offsets=offsets, asynchronous=False)
         except KafkaException:
             return False
-        return all(place.error is None for place in answer)
+        return all(each.error is None for each in answer)
 
     # -- failed for good ---------------------------------------------------------------------------------------------
 

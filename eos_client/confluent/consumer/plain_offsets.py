@@ -28,9 +28,9 @@ class PlainOffsets:
         self.pending: dict[InputPartition, Any] = {}
         self.stored: dict[InputPartition, Any] = {}
 
-    def store(self, places: Iterable[Any]) -> None:
+    def store(self, topic_partitions: Iterable[Any]) -> None:
         """Store offsets for the next ``commit()`` without arguments."""
-        self.stored.update({InputPartition(place.topic, place.partition): place for place in places})
+        self.stored.update({InputPartition(each.topic, each.partition): each for each in topic_partitions})
 
     def forget_stored(self, partitions: Iterable[InputPartition]) -> None:
         """Drop what was stored of ``partitions``, which have left."""
@@ -87,6 +87,6 @@ class PlainOffsets:
 
     def committed(self, partition: InputPartition, offset: int) -> None:
         """Record that ``offset`` was committed; another one that is pending for ``partition`` still is."""
-        place = self.pending.get(partition)
-        if place is not None and place.offset == offset:
+        pending = self.pending.get(partition)
+        if pending is not None and pending.offset == offset:
             del self.pending[partition]

@@ -64,8 +64,8 @@ class ReadPositions:
         """Return the offset that ``partition`` was to go on at."""
         return self._next[partition]
 
-    def may_seek_again(self, partition: InputPartition) -> bool:
-        """Count a repeated seek; returns False after _SEEK_ATTEMPTS_MAX."""
+    def count_seek(self, partition: InputPartition) -> bool:
+        """Count a repeated seek; returns whether it is allowed: at most _SEEK_ATTEMPTS_MAX are."""
         attempts = self._attempts.get(partition, 0) + 1
         self._attempts[partition] = attempts
         return attempts <= _SEEK_ATTEMPTS_MAX
@@ -95,7 +95,7 @@ class Seeks:
         too, and hands over nothing any more: the next call raises the reason.
         """
         self.handed.set_next_offset(partition, offset)
-        place = TopicPartition(partition.topic, partition.partition, offset)
+        topic_partition = TopicPartition(partition.topic, partition.partition, offset)
         deadline = self._clock() + _SEEK_LIMIT_S
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
@@ -105,7 +105,7 @@ class Seeks:
             reraise=True,
         )
         try:
-            retrying(self._library.raw.seek, place)
+            retrying(self._library.raw.seek, topic_partition)
             self._reads.expect_next(partition, offset)
         except KafkaException as error:
             if self._library.check_fatal():
@@ -143,7 +143,7 @@ class Rewinding:
         goals, self._goals = self._goals, None
         return goals
 
-    def go_back(self, partition: InputPartition, offset: int, reached: int) -> None:
+    def rewind(self, partition: InputPartition, offset: int, reached: int) -> None:
         """Continue ``partition`` at ``offset``; ``reached``: the library may have fetched it up to there."""
         self._seeks.seek(partition, offset)
         self._rewound.pop(partition, None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING
 
@@ -68,6 +69,13 @@ class _Start:
         return OFFSET_BEGINNING if self.offset is None else self.offset
 
 
+class SoughtStart(NamedTuple):
+    """An ``offset`` that the application has sought, maybe a logical one; the group had ``committed_then``."""
+
+    committed_then: int | None
+    offset: int
+
+
 @dataclass(eq=False, repr=False)
 class StartOffsets:
     """The partitions whose first record has not come yet, and those of them that wait for a pending offset.
@@ -81,7 +89,7 @@ class StartOffsets:
     _report: Callable[[str], None]
     _clock: Callable[[], float]
     _starts: dict[InputPartition, _Start] = field(default_factory=dict, init=False)
-    _sought: dict[InputPartition, tuple[int | None, int]] = field(default_factory=dict, init=False)
+    _sought: dict[InputPartition, SoughtStart] = field(default_factory=dict, init=False)
     _ask_at: float = field(default=0.0, init=False)
     _unanswered_since: float | None = field(default=None, init=False)
 
@@ -104,11 +112,10 @@ class StartOffsets:
             start.is_held = start.is_held or partition in self._sought
         self._library.resume(started)  # a drain's pause outlives a revocation during the drain
 
-    def continue_at(self, sought: Mapping[InputPartition, tuple[int | None, int]]) -> None:
+    def continue_at(self, sought: Mapping[InputPartition, SoughtStart]) -> None:
         """Let partitions start where the application has sought, once they are assigned again.
 
-        Each comes with the offset that the group had committed for it, and the offset to seek, which may be logical.
-        If the group has another offset by then, another member has committed it, and that one counts.
+        If the group has committed another offset by then, another member has, and that one counts.
         """
         self._sought.update(sought)
 
@@ -218,7 +225,7 @@ class StartOffsets:
     def _resolve(self, partitions: set[InputPartition]) -> bool:
         """Find start offsets of ``partitions``, commit them with ``latest``; returns whether the group has answered."""
         asked = {p for p in partitions if not self._starts[p].is_recreated}
-        answer = self._library.stable(asked) if asked else {}
+        answer = self._library.committed_offsets(asked) if asked else {}
         known: dict[InputPartition, int | None] = dict(answer or {})
         if self._library.reset_policy is ResetPolicy.LATEST:
             # Look each end up once: the offset stays valid until it can be committed.
@@ -233,8 +240,8 @@ class StartOffsets:
             if self._library.reset_policy is not ResetPolicy.LATEST:
                 known.update(dict.fromkeys(asked - known.keys()))
         for partition, offset in known.items():
-            before, sought = self._sought.pop(partition, (None, offset))
-            self._starts[partition].learn(sought if before == offset else offset)
+            sought = self._sought.pop(partition, None)
+            self._starts[partition].learn(sought.offset if sought and sought.committed_then == offset else offset)
         self._ask_at = self._clock() + _RETRY_INTERVAL_S
         return answer is not None
 

@@ -113,13 +113,13 @@ def committed_offsets_unknown(
 def consumer_errors(
     call: str, group_id: str = "", topics: Iterable[str] | None = None, given_up: KafkaError | None = None
 ) -> ErrorTranslation:
-    """Name what a consumer's call raised.
+    """Translate what a consumer's call raised.
 
     Only fatal errors, failed commits and, with ``topics``, missing permissions on the group or them get another class.
     ``given_up``: the event of the fatal error, if it has come: a call may say that there is one and not which.
     """
 
-    def name(exception: BaseException) -> errors.EosError | None:
+    def translate(exception: BaseException) -> errors.EosError | None:
         if not isinstance(exception, KafkaException):
             return None
         error = kafka_error(exception)
@@ -136,13 +136,13 @@ def consumer_errors(
             return with_cause(make_kafka_error(errors.CommitRefusedError, error, message), exception)
         return None
 
-    return ErrorTranslation(name)
+    return ErrorTranslation(translate)
 
 
 def last_commit_errors() -> ErrorTranslation:
     """Turn whatever keeps a commit inside the revoke callback from succeeding into CommitRefusedError."""
 
-    def name(exception: BaseException) -> errors.EosError | None:
+    def translate(exception: BaseException) -> errors.EosError | None:
         if isinstance(exception, errors.EosError) or not isinstance(exception, KafkaException):
             return None
         error = kafka_error(exception)
@@ -152,7 +152,7 @@ def last_commit_errors() -> ErrorTranslation:
         )
         return with_cause(make_kafka_error(errors.CommitRefusedError, error, message), exception)
 
-    return ErrorTranslation(name)
+    return ErrorTranslation(translate)
 
 
 def subscription_refused(exception: KafkaException, topics: Sequence[str]) -> errors.ConfigurationError | None:

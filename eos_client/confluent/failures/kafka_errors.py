@@ -1,4 +1,4 @@
-"""Errors that are ours and confluent_kafka's at once, and how an exception becomes one.
+"""Errors that are ours and confluent_kafka's at once, and the translation of exceptions into them.
 
 Each is named for what the caller must do, and is a ``KafkaException`` whose ``args[0]`` is the ``KafkaError``, so that
 code written for confluent_kafka keeps working.
@@ -70,18 +70,18 @@ def with_cause(error: E, cause: KafkaException) -> E:
 
 
 class ErrorTranslation:
-    """Raises what ``name`` makes of an exception that leaves the block; None leaves it as it is.
+    """Raises what ``translate`` makes of an exception that leaves the block; None leaves it as it is.
 
     No generator: an asynchronous exception may strike before one is entered, and leave it to be closed later.
     """
 
-    def __init__(self, name: Callable[[BaseException], BaseException | None]) -> None:
-        self._name = name
+    def __init__(self, translate: Callable[[BaseException], BaseException | None]) -> None:
+        self._translate = translate
 
     def __enter__(self) -> None:
         return
 
     def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
-        error = None if exception is None else self._name(exception)
+        error = None if exception is None else self._translate(exception)
         if error is not None:
             raise error

@@ -1,4 +1,4 @@
-"""Names what a producer's calls fail with, for what its owner must do."""
+"""Translates what a producer's calls raise into the error classes of eos_client, each named for what to do next."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WAYS_OUT = {
     "group's committed offsets with those that were sent",
     RecoveryAction.CORRECT_CALL: "Correct the order of the calls, of which init_transactions() is the first",
     RecoveryAction.STOP_FENCED: "Stop this instance, or give each running instance a transactional.id of its own",
-    RecoveryAction.STOP_UNFIT: "Repair the cluster, the permissions or the name, then start again",
+    RecoveryAction.STOP_UNFIT: "Correct the cause, then start again",
     RecoveryAction.STOP_FATAL: "End the process and start it again",
 }
 
@@ -70,7 +70,7 @@ OUTPUT = OutputWords(
 def producer_error(
     failure: ProducerFailure, error: KafkaError, transactional_id: str, clause: str = "", words: OutputWords = OUTPUT
 ) -> errors.EosError:
-    """Name ``error`` for what the producer's owner must do. ``clause`` ends the sentence that says what happened."""
+    """Translate ``error`` by the recovery table. ``clause`` ends the sentence that says what happened."""
     request, rule = failure.request.value, recovery_for(failure)
     if rule.action is RecoveryAction.CORRECT_OUTPUT:
         return _refused_output(error, clause, words)
@@ -92,7 +92,7 @@ def _open_for_too_long(failure: ProducerFailure) -> str:
 
 
 def idempotent_error(request: TransactionalRequest, error: KafkaError, where: str = "") -> errors.EosError | None:
-    """Name what a producer without a transactional.id raised; None where there is nothing to add to it."""
+    """Translate what a producer without a transactional.id raised; None where there is nothing to add to it."""
     if error.fatal():
         message = f"{request.value} failed with {error.name()}: {error.str()}. Build another producer."
         return make_kafka_error(errors.FatalClientError, error, message)
@@ -112,7 +112,7 @@ def _refused_output(error: KafkaError, where: str, words: OutputWords) -> errors
 
 
 def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: str) -> errors.EosError:
-    """Name a call that did not return in time."""
+    """Return the error for a call that did not return in time."""
     message = f"{failure.request.value} did not return within {budget_s:g} s"
     error = KafkaError(KafkaError._TIMED_OUT, message)  # noqa: SLF001  # a public local code
     return producer_error(failure, error, transactional_id)

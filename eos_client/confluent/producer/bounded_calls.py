@@ -239,7 +239,7 @@ class BoundedCalls:
         named: BaseException | None = None
         if isinstance(error, KafkaException):
             if self.library.transactional_id:
-                named = self.failed(request, error, where)
+                named = self.record_failure(request, error, where)
             elif named := idempotent_error(request, kafka_error(error), where):
                 self.remember(named)
         if self.blocking_error is self._interrupted_error:
@@ -251,16 +251,16 @@ class BoundedCalls:
         finally:
             del error, named
 
-    def failed(self, request: TransactionalRequest, exception: KafkaException, where: str = "") -> errors.EosError:
-        """Translate ``exception`` of a transactional producer by the recovery table, and record its effects."""
-        error = kafka_error(exception)
+    def record_failure(self, request: TransactionalRequest, raised: KafkaException, where: str = "") -> errors.EosError:
+        """Translate what a transactional producer has ``raised`` by the recovery table, and record its effects."""
+        error = kafka_error(raised)
         failure = self._failure(request, error)
         if failure.follows_undelivered:
             self._await_undelivered()
         undelivered_code, at_fault = self.library.last_errors.undelivered_code, self.library.clock_is_at_fault
         failure = replace(failure, undelivered_code=undelivered_code, clock_is_at_fault=at_fault)
         self._last_failure = failure
-        if failure.commit_took_no_effect:
+        if request is TransactionalRequest.COMMIT and failure.commit_took_no_effect:
             self.commit_may_take_effect = False
         if failure.is_fenced:
             self.library.abandoned_inits.fenced()
@@ -277,7 +277,7 @@ class BoundedCalls:
         library = self.library
         if library.clock_is_at_fault:
             refusal = KafkaException(KafkaError(KafkaError.INVALID_TIMESTAMP, library.log.failed))
-            raise self.failed(TransactionalRequest.FLUSH, refusal)
+            raise self.record_failure(TransactionalRequest.FLUSH, refusal)
         if not library.log.failed:
             library.times_given.clear()
 

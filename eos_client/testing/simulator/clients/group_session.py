@@ -86,7 +86,7 @@ class GroupSession(ABC):
 
     @abstractmethod
     def stall(self) -> None:
-        """Leave the group: the application has not on_poll for ``max.poll.interval.ms``."""
+        """Leave the group: the application has not polled for ``max.poll.interval.ms``."""
 
     def unsubscribe(self) -> None:
         """Leave the group once the application has served the revocation of its partitions."""
