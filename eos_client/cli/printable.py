@@ -20,12 +20,9 @@ def shell_word(text: str) -> str:
     """Return ``text`` as one printable word of a shell command: ``$'...'`` where it cannot be printed as it is."""
     if text.isprintable():
         return shlex.quote(text)
-    return "$'" + "".join(each if _is_plain(each) else _shell_escape(each) for each in text) + "'"
+    return "$'" + "".join(map(_shell_character, text)) + "'"
 
 
-def _is_plain(character: str) -> bool:
-    return character.isprintable() and character not in "\\'"
-
-
-def _shell_escape(character: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in character.encode())
+def _shell_character(character: str) -> str:
+    is_plain = character.isprintable() and character not in "\\'"
+    return character if is_plain else "".join(f"\\x{byte:02x}" for byte in character.encode())

@@ -8,9 +8,8 @@ other way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import tenacity
 
@@ -37,41 +36,35 @@ class Recovery:
     _hook: EventHook
     _counters: Counters
     _clock: Clock
-    _first: Callable[..., ProducerRecovered] | None = field(default=None, init=False)
+    _first_failure: ProducerRecovered | None = field(default=None, init=False)
+    """The event of the recovery that is under way, as far as it is known."""
     _failed_at: float = field(default=0.0, init=False)
-    _failures: int = field(default=0, init=False)
-    _outcome: str = field(default="", init=False)
 
     def record_failure(self, error: EosError) -> None:
         """Record a failure before anything is done about it."""
         self._counters.recoveries += 1
-        self._failures += 1
-        if self._first is None:
-            self._outcome = _UNKNOWN if isinstance(error, UnknownOutcomeError) else Outcome.ABORTED.value
-            self._failed_at = self._clock()
-            self._first = partial(
-                ProducerRecovered,
-                action=action_of(error).value,
-                reason=str(error),
-                transaction_age_s=self._producer.calls.transaction_age_s,
-                old_producer=self._producer.library.identity,
-            )
+        if (first := self._first_failure) is not None:
+            self._first_failure = replace(first, failures=first.failures + 1)
+            return
+        self._failed_at = self._clock()
+        self._first_failure = ProducerRecovered(
+            transactional_id=self._producer.library.transactional_id,
+            action=action_of(error).value,
+            reason=str(error),
+            outcome=_UNKNOWN if isinstance(error, UnknownOutcomeError) else Outcome.ABORTED.value,
+            failures=1,
+            transaction_age_s=self._producer.calls.transaction_age_s,
+            to_commit_s=0.0,
+            old_producer=self._producer.library.identity,
+            new_producer=None,
+        )
 
     def report(self) -> None:
         """Report the recovery, if there was one, now that a commit is confirmed."""
-        first, failures = self._first, self._failures
-        if first is None:
-            return
-        self._first, self._failures = None, 0
-        self._hook(
-            first(
-                transactional_id=self._producer.library.transactional_id,
-                outcome=self._outcome,
-                failures=failures,
-                to_commit_s=self._clock() - self._failed_at,
-                new_producer=self._producer.library.identity,
-            )
-        )
+        first, self._first_failure = self._first_failure, None
+        if first is not None:
+            to_commit_s, new_producer = self._clock() - self._failed_at, self._producer.library.identity
+            self._hook(replace(first, to_commit_s=to_commit_s, new_producer=new_producer))
 
     def resolve_commit_outcome(
         self, attempted: InputPositions, token: AttemptToken, cause: UnknownOutcomeError
@@ -91,8 +84,8 @@ class Recovery:
         self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=str(cause)))
         if outcome is None:
             raise UnknownOutcomeError(_undeterminable_outcome_message(attempted)) from cause
-        if self._failures == 1:
-            self._outcome = outcome.value
+        if (first := self._first_failure) is not None and first.failures == 1:
+            self._first_failure = replace(first, outcome=outcome.value)
         return outcome
 
     def _committed(self, attempted: InputPositions) -> Mapping[InputPartition, CommittedOffset]:

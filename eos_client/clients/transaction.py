@@ -382,23 +382,29 @@ class TransactionSession:
         self.is_producer_closed = True
         self.leave_interrupted_block()
         self.finish_leaving()
-        leaving, is_idle = self.block.leaving, self._given_up or self._steps.is_idle
+        leaving = self.block.leaving
+        has_work = not (self._given_up or self._steps.is_idle)
         if self.is_unresolved:
             self._leave_unknown("the producer was closed")
-        elif leaving is not None or ((self.block.is_open or self.is_open) and not is_idle):
-            where = "inside its block" if self.block.is_open else "while the gate held the transaction"
-            reason = f"{leaving.reason}, and the producer was closed" if leaving else f"the producer was closed {where}"
-            try:
-                self.under_way.run_transaction_step(self._steps.abort_for_good if self.is_open else self._steps.give_up)
-            except errors.EosError as error:
-                reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
-            aborted = self._steps.record_abort(reason, inside_revoke=True)
-            self.finish_leaving()
-            if not is_idle:
-                self._steps.count_aborted(aborted)
+        elif leaving is not None:
+            self._abort_for_closing(f"{leaving.reason}, and the producer was closed", is_counted=has_work)
+        elif has_work and self.block.is_open:
+            self._abort_for_closing("the producer was closed inside its block")
+        elif has_work and self.is_open:
+            self._abort_for_closing("the producer was closed while the gate held the transaction")
+
+    def _abort_for_closing(self, reason: str, *, is_counted: bool = True) -> None:
+        try:
+            self.under_way.run_transaction_step(self._steps.abort_for_good if self.is_open else self._steps.give_up)
+        except errors.EosError as error:
+            reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
+        aborted = self._steps.record_abort(reason, inside_revoke=True)
+        self.finish_leaving()
+        if is_counted:
+            self._steps.count_aborted(aborted)
 
     def _leave_unknown(self, reason: str) -> None:
-        if why := self._steps.leave_unknown(reason):
+        if why := self._steps.record_left_unknown(reason):
             self._hook(OutcomeResolved(outcome="unknown", reason=why))
             self.block.report_outcome(None, why)
 

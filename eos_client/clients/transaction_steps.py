@@ -184,10 +184,10 @@ class TransactionSteps:
         self.give_up()
         self._under_way.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
 
-    def leave_unknown(self, reason: str) -> str:
-        """Return why the outcome of the commit stays unknown; empty from the second call on."""
+    def record_left_unknown(self, reason: str) -> str | None:
+        """Record that the outcome of the commit stays unknown; returns why, None from the second call on."""
         if self._attempt.is_left_unknown:
-            return ""
+            return None
         self._attempt.is_left_unknown = True
         return f"{self._why(self._attempt)} That stays unknown: {reason}"
 

@@ -48,24 +48,24 @@ def judge_internal_log(
     """
     factor_key, min_isr_key = _SETTINGS[log]
     factor, min_isr, existing = whole_number(settings, factor_key), whole_number(settings, min_isr_key), logs.get(log)
-    is_missing, too_few = log in logs and existing is None, ""
+    is_missing = log in logs and existing is None
     verdict = partial(LogVerdict, log, is_missing)
+    too_few = f"the cluster has {brokers} broker(s), but {factor_key}={factor}"
+    lacks_brokers = not existing and factor is not None and brokers < factor
     if existing:
         factor, copies = existing.replicas_min, existing.insync_replicas_min
         has, where = f"a partition with {copies} of {factor} replicas", f"{copies} in sync"
     else:
         copies, where = min(brokers, factor or brokers), f"{brokers} brokers"
         has = f"at most {copies} replicas"
-        if factor is not None and brokers < factor:
-            too_few = f"the cluster has {brokers} broker(s), but {factor_key}={factor}"
-    if too_few and log in logs:
+    if lacks_brokers and log in logs:
         text = f"cannot be created: {too_few}, so init_transactions ends in a time-out"
         return verdict(False, text, f"set {factor_key}={brokers} on the brokers, or add brokers", prevents_init=True)
     if takes_no_writes(copies, min_isr):
         text = f"has {has} in sync, but {min_isr_key}={min_isr}: it takes no writes, so transactions end in time-outs"
         way_out = f"lower the min in-sync replicas to at most {copies}, or bring back the missing brokers"
         return verdict(False, text, way_out, prevents_init=is_missing and log == TRANSACTION_LOG)
-    if too_few:
+    if lacks_brokers:
         text = f"could not be created now: {too_few}, and whether it exists is not known"
         return verdict(None, text, "allow Describe on it to this user")
     if factor is None or min_isr is None:

@@ -250,8 +250,7 @@ class RecordOutputs:
             except (_RefusedError, EosError):  # noqa: PERF203  # a try costs nothing where nothing is raised
                 raise
             except Exception:  # noqa: BLE001  # the slow path repeats it and names the error
-                failed = outputs[-length_hint(left) - 1]  # the one that was taken from the iterator last
-                self._write_thoroughly(failed)
+                self._write_thoroughly(outputs[-length_hint(left) - 1])  # the one that the iterator has given last
         self._session.count_outputs(len(outputs))
 
     def _write_values(self, left: Iterator[bytes]) -> None:

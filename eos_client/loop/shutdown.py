@@ -49,8 +49,5 @@ class Shutdown:
 
     def must_repeat(self, records: int, assigned: Partitions) -> bool:
         """Whether more than the open transaction's ``records`` are expected again, are still ours, and have time."""
-        return (
-            records < self.records_to_repeat
-            and not self._partitions_to_repeat.isdisjoint(assigned)
-            and self._clock() < self.ends_at
-        )
+        has_partition = not self._partitions_to_repeat.isdisjoint(assigned)
+        return has_partition and records < self.records_to_repeat and self._clock() < self.ends_at

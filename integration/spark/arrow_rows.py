@@ -101,7 +101,7 @@ class RecordWriter:
             try:
                 deque(map(self._raw_produce, repeat(self._topic), islice(left, _STRIDE), left_keys), maxlen=0)
             except Exception:  # noqa: BLE001, PERF203  # the slow path repeats it and names the error
-                failed = -length_hint(left) - 1  # the row that was taken from the iterator last
+                failed = -length_hint(left) - 1  # the row that the iterator has given last
                 self._enqueue(self._topic, values[failed], keys[failed], {})
             else:
                 self._poll(0)

@@ -119,7 +119,8 @@ def _matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, 
     known = {*SINK_COLUMNS, *order_by}
     # Most frames have the exact names; reading the setting is a py4j call in every batch.
     cases_matter = known.issuperset(names) or str(frame.sparkSession.conf.get(_CASES_MATTER, "false")).lower() == "true"
-    matched = {wanted: _matching(wanted, names, cases_matter) for wanted in (*SINK_COLUMNS, *order_by)}
+    folded = str if cases_matter else str.lower
+    matched = {w: [name for name in names if folded(name) == folded(w)] for w in (*SINK_COLUMNS, *order_by)}
     for found in matched.values():
         if len(found) > 1:
             raise FrameSchemaError(f"columns {_listed(found)} match the same column: rename or drop all but one.")
@@ -143,10 +144,6 @@ def _matched_columns(frame: DataFrame, order_by: Sequence[str]) -> Mapping[str, 
             'as "value", of type string or binary.'
         )
     return {wanted: found[0] for wanted, found in matched.items() if found}
-
-
-def _matching(wanted: str, names: Iterable[str], cases_matter: bool) -> list[str]:
-    return [name for name in names if name == wanted or (not cases_matter and name.lower() == wanted.lower())]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -32,18 +32,18 @@ def given_up(reason):
 )
 def test_no_later_call_is_promised_where_the_offsets_of_a_consumer_that_was_given_up_are_read(reason, kind):
     with pytest.raises(kind, match=reason) as caught:
-        given_up(reason).stable_or_raise([ORDERS], 1.0)
+        given_up(reason).committed_or_raise([ORDERS], 1.0)
     assert "go on with the same clients" not in str(caught.value)
 
 
 def test_the_group_that_does_not_admit_the_consumer_is_named_where_its_offsets_are_read():
     with pytest.raises(ClusterUnfitError, match=r"group 'billing' does not admit this consumer: committed.. failed"):
-        given_up("Broker: The group id does not exist").entries([ORDERS], 1.0)
+        given_up("Broker: The group id does not exist").committed_entries([ORDERS], 1.0)
 
 
 def test_a_heartbeat_that_is_forbidden_names_the_group_and_the_call():
     with pytest.raises(ClusterUnfitError, match=r"committed.. failed with GROUP_AUTHORIZATION_FAILED.*group 'billing'"):
-        given_up("Broker: Group authorization failed").entries([ORDERS], 1.0)
+        given_up("Broker: Group authorization failed").committed_entries([ORDERS], 1.0)
 
 
 def test_offsets_that_may_not_be_read_just_now_are_asked_for_again():

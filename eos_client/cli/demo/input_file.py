@@ -57,7 +57,9 @@ def open_input(name: str | None) -> InputLines:
     :raises CommandLineError: the file cannot be read or holds no line.
     """
     if name is None:
-        return InputLines(f"{SAMPLE_EVENT_COUNT:,} generated orders", SAMPLE_EVENT_COUNT, _spooled(_sample_lines()))
+        orders = sample_orders(SAMPLE_EVENT_COUNT)
+        lines = (json.dumps(order, separators=(",", ":")).encode() + b"\n" for order in orders)
+        return InputLines(f"{SAMPLE_EVENT_COUNT:,} generated orders", SAMPLE_EVENT_COUNT, _spooled(lines))
     try:
         stream = _spooled(sys.stdin.buffer) if name == "-" else Path(name).open("rb")  # noqa: SIM115  close() does
         count = sum(1 for _ in stream)
@@ -77,11 +79,6 @@ def _spooled(lines: Iterable[bytes]) -> IO[bytes]:
     spool.writelines(lines)
     spool.seek(0)
     return spool
-
-
-def _sample_lines() -> Iterator[bytes]:
-    for event in sample_orders(SAMPLE_EVENT_COUNT):
-        yield json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
 def sample_orders(count: int) -> Iterator[dict[str, Any]]:

@@ -122,7 +122,7 @@ class PartitionParts:
         due, topic = min((due, partition.topic) for partition, (_, due) in self.undecided.items())
         if (now := self._clock()) >= due:
             asked = frozenset(partition for partition in undecided if partition.topic == topic)
-            existing = self._library.existing(topic, asked)
+            existing = self._library.existing_partitions(topic, asked)
             counts = {partition: self.undecided[partition][0] + 1 for partition in asked - existing}
             self.undecided.update({partition: (count, now + _SPREAD_S) for partition, count in counts.items()})
             self.departed(frozenset(p for p, count in counts.items() if count >= _ANSWERS_MIN))

@@ -264,9 +264,8 @@ class BoundedCalls:
             self.commit_may_take_effect = False
         if failure.is_fenced:
             self.library.abandoned_inits.fenced()
-        transactional_id = self.library.transactional_id
         clause = self._why_failed(failure) + where
-        named = producer_error(failure, error, transactional_id, clause, self._words)
+        named = producer_error(failure, error, self.library.transactional_id, clause, self._words)
         if request is TransactionalRequest.INIT and failure.fatal:
             self.library.init.mark_answered()
             self.blocking_error = named
