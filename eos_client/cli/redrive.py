@@ -250,7 +250,7 @@ class Redrive:
 
         A broker refuses a whole batch (``docs/decisions/outputs.md``), so its letters are read again one by one.
         """
-        reason = self._producer.adapter.take_refused_delivery()
+        reason = self._producer.adapter.take_refusal_reason()
         if reason and len(self._places) > 1:
             self._one_by_one_left = len(self._places)
         elif reason and self._pending.sent:

@@ -63,18 +63,18 @@ def survey(admin: ClusterAdmin, transactions: TransactionsAdmin, topics: Sequenc
     limit_ms = whole_number(admin.broker_settings(min(admin.cluster().brokers)), LIMIT_KEY) or DEFAULT_LIMIT_MS
     found, unread = transactions.open_on(counts)
     known = transactions.known()
-    listed = {(each.producer_id, place) for each in known for place in each.partitions}
+    listed = {(each.producer_id, partition) for each in known for partition in each.partitions}
     unlisted = {each.topic for each in found if (each.producer_id, (each.topic, each.partition)) not in listed}
     # Look a second time: a transaction that ended between the two requests is neither open nor unlisted.
-    still = {_identity(each) for each in transactions.open_on({t: counts[t] for t in unlisted})[0]} if unlisted else {}
+    still_open = set(map(_identity, transactions.open_on({t: counts[t] for t in unlisted})[0] if unlisted else ()))
     sees_all_ids = not unlisted or transactions.sees_all_ids()
     now_ms = round(time.time() * 1000)
-    standings = (
+    classified = (
         (each, status_of(each, known, now_ms=now_ms, limit_ms=limit_ms, sees_all_ids=sees_all_ids))
         for each in found
-        if each.topic not in unlisted or _identity(each) in still
+        if each.topic not in unlisted or _identity(each) in still_open
     )
-    return Survey(tuple(known), tuple(standings), unread, now_ms)
+    return Survey(tuple(known), tuple(classified), unread, now_ms)
 
 
 def _identity(transaction: OpenTransaction) -> tuple[str, int, int, int]:

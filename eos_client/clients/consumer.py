@@ -304,7 +304,7 @@ class EosConsumer:
         committed offsets backwards. The next block asks the group first what that transaction has committed. Raises
         TransactionStateError inside a block, and while one that was skipped keeps its transaction open.
         """
-        self.open_work.refuse_metadata_beside_open_work()
+        self.open_work.refuse_metadata_while_work_is_open()
         self.member.plain.pending.clear()
         return self.member.consumer_group_metadata()
 
@@ -324,7 +324,7 @@ class EosConsumer:
         a consumer that was given to ``producer.transaction()``, until that producer is closed: blocks commit its
         offsets. May serve rebalance callbacks.
         """
-        self.open_work.refuse_commit_beside_open_work()
+        self.open_work.refuse_commit_while_work_is_open()
         requested = self._plain.requested(message, offsets)
         is_by_hand = not self.open_work.is_fenced_by_group
         if not requested and (is_by_hand or not self.member.plain.pending):

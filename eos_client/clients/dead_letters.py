@@ -50,18 +50,18 @@ def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[O
     short = {"eos.error": error[:_ERROR_CHARACTERS_SHORT], **origin}
     size = str(len(record.value() or b""))
     no_value = {**short, "eos.omitted": "value", "eos.value.bytes": size}
-    alone = {**short, "eos.omitted": "value, key, headers", "eos.value.bytes": size}
-    own, key = record.headers() or [], record.key()
+    origin_only = {**short, "eos.omitted": "value, key, headers", "eos.value.bytes": size}
+    own_headers, own_key = record.headers() or [], record.key()
 
-    def letter(value: bytes | None, key: bytes | None, own: Headers, eos_headers: dict[str, str]) -> OutputRecord:
-        headers = [*own, *((name, text.encode(errors="backslashreplace")) for name, text in eos_headers.items())]
+    def letter(value: bytes | None, key: bytes | None, others: Headers, eos_headers: dict[str, str]) -> OutputRecord:
+        headers = [*others, *((name, text.encode(errors="backslashreplace")) for name, text in eos_headers.items())]
         return OutputRecord(topic, value=_as_it_is(value), key=_as_it_is(key), headers=headers)
 
     return [
-        letter(record.value(), key, own, whole),
-        letter(record.value(), key, own, short),
-        letter(b"", key, own, no_value),
-        letter(b"", None, [], alone),
+        letter(record.value(), own_key, own_headers, whole),
+        letter(record.value(), own_key, own_headers, short),
+        letter(b"", own_key, own_headers, no_value),
+        letter(b"", None, [], origin_only),
     ]
 
 

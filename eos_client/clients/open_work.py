@@ -103,7 +103,7 @@ class OpenWork:
                 "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"
             )
 
-    def refuse_commit_beside_open_work(self) -> None:
+    def refuse_commit_while_work_is_open(self) -> None:
         """Raise TransactionStateError for a ``commit()`` while a transaction holds the work, or may hold it."""
         if (session := self.session) is None:
             return
@@ -113,7 +113,7 @@ class OpenWork:
         if session.has_open_work or session.has_unreported_outcome:
             raise misplaced_call(f"commit() {_why_no_commit(session)}")
 
-    def refuse_metadata_beside_open_work(self) -> None:
+    def refuse_metadata_while_work_is_open(self) -> None:
         """Raise TransactionStateError for ``consumer_group_metadata()`` while a transaction holds the work."""
         _refuse_open_work(
             self.committing_session,

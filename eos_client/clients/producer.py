@@ -147,7 +147,7 @@ class EosProducer:
         member = consumer.member
         if self.transactional_id:  # without one there is no time-out yet
             check_transaction_timeout(self.adapter.library.settings, member.gate.settings, self.limits)
-        self.adapter.calls.offsets_are_fenced()  # from its first transaction on, whose offsets are sent only at the end
+        self.adapter.calls.record_fenced_offsets()  # from its first transaction on, which sends them only at its end
         session = self._session
         if session is None or session.consumer is not member:
             check_ids_in_transactions(member.settings)

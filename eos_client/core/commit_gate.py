@@ -5,8 +5,8 @@ epoch, steals the partition: no broker checks ownership then. So the member comm
 the epoch cannot move, remembers the generation of that revocation and sends nothing for as long as the group still
 shows it. Revoked and lost are different events: revoked work is committed first, lost work never is. A classic
 group that assigns all revoked partitions to us again has undone the revocation, in whichever generation.
-The generation may also have moved before the callback: a KIP-848 coordinator whose answer with an assignment was lost
-takes the assignment back at once, in the next epoch, and the client library then reports both. So the hold limit ends
+The generation may also have moved before the callback: if the reply with an assignment is lost, a KIP-848 coordinator
+revokes it in the next epoch, and the client library reports assignment and revocation together. So the hold limit ends
 such a revocation, too; what is no longer assigned to us is kept out by ``NOT_OURS``.
 ``RULES`` is the whole decision, first match wins; ``CommitGate.observe`` is the only way its state changes.
 """
@@ -130,7 +130,7 @@ def next_state(state: GateState, event: GateEvent) -> GateState:
     match event:
         case Assigned(partitions):
             assigned = state.assigned | partitions
-            return replace(state, assigned=assigned, revocation=_unless_undone(state.revocation, assigned))
+            return replace(state, assigned=assigned, revocation=_revocation_in_force(state.revocation, assigned))
         case RevocationStarted():
             return replace(state, revoking=True)
         case RevocationEnded(partitions, generation, uncommitted):
@@ -158,7 +158,7 @@ def next_state(state: GateState, event: GateEvent) -> GateState:
     raise TypeError(f"{event!r} is not a gate event; known are {GateEvent}")
 
 
-def _unless_undone(revocation: Revocation | None, assigned: Partitions) -> Revocation | None:
+def _revocation_in_force(revocation: Revocation | None, assigned: Partitions) -> Revocation | None:
     """Return ``revocation``, or None when a classic group has assigned all of its partitions to us again.
 
     That can happen in the generation of the revocation, which may then never move: the coordinator stores a new

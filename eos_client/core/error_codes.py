@@ -58,7 +58,7 @@ INSTANCE_ID_TAKEN = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
 """Another member of the group has, or has taken over, this consumer's ``group.instance.id`` (KIP-345)."""
 
 NOT_AUTHENTICATED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"})
-"""A connection was closed, with its requests unanswered, because of the user's credentials or either's certificate."""
+"""A connection was closed, with its requests unanswered: the credentials or one side's certificate were refused."""
 
 WRITING_IMPOSSIBLE = (
     READING_FORBIDDEN | TOPIC_MISSING | {TRANSACTIONAL_ID_FORBIDDEN, CLUSTER_FORBIDDEN, PARTITION_UNKNOWN}

@@ -56,7 +56,7 @@ EVENT_RULES: tuple[EventRule, ...] = (
     EventRule(
         lambda e: e.fatal and e.code == GROUP_UNKNOWN,
         EventMeaning.STOP_UNFIT,
-        "for a KIP-848 member, a group of classic ones does not exist",
+        "brokers answer that to a KIP-848 member of a classic group",
     ),
     EventRule(lambda e: e.fatal, EventMeaning.STOP_FATAL, "the client cannot go on"),
     EventRule(

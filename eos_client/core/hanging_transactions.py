@@ -68,7 +68,7 @@ def status_of(
 
     :param known: every transactional id that was listed after ``found`` was seen.
     :param limit_ms: how long a transaction may last on these brokers (``transaction.max.timeout.ms``).
-    :param sees_all_ids: whether ``known`` lacks no id for want of a permission.
+    :param sees_all_ids: whether this user may see every transactional id, so that ``known`` lacks none.
     """
     owners = [each for each in known if each.producer_id == found.producer_id]
     if any((found.topic, found.partition) in owner.partitions for owner in owners):

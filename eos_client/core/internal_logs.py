@@ -77,9 +77,9 @@ def judge_internal_log(
     return verdict(True, figures)
 
 
-def takes_no_writes(in_sync: int, min_isr: int | None) -> bool:
-    """Whether a partition with ``in_sync`` replicas refuses ``acks=all`` (NOT_ENOUGH_REPLICAS)."""
-    return min_isr is not None and min_isr > in_sync
+def takes_no_writes(in_sync: int, required: int | None) -> bool:
+    """Whether a partition refuses ``acks=all``, for its min.insync.replicas are ``required`` (NOT_ENOUGH_REPLICAS)."""
+    return required is not None and required > in_sync
 
 
 def whole_number(settings: Mapping[str, str], key: str) -> int | None:

@@ -67,7 +67,7 @@ class ProducerFailure:
     """One failed request. ``code``: the error's name in Kafka; ages and timeouts in seconds.
 
     ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
-    ``topics_may_leave``: the offsets that were refused are of topics that only a pattern has matched (`may_leave`).
+    ``topics_may_leave``: the refused offsets are of topics that a pattern has matched (`is_of_matched_topics`).
     ``is_repeated``: the same call failed with the same error before, and nothing was committed in between.
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
     ``clock_is_at_fault``: an output was refused for a time that this host's clock gave it.
@@ -281,13 +281,13 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
 )
 
 
-def may_leave(matched: Mapping[str, bool], refusal: str) -> bool:
-    """Whether ``refusal`` of offsets is for topics that only a pattern has ``matched``, and that may be deleted.
+def is_of_matched_topics(by_pattern_alone: Mapping[str, bool], refusal: str) -> bool:
+    """Whether ``refusal`` of offsets is for topics that were matched ``by_pattern_alone``, and that may be deleted.
 
     librdkafka's text lists the partitions that were refused; where it lists none, any of the topics may be meant.
     """
-    refused = [matched[topic] for topic in matched if re.search(rf"(?<![\w.-]){re.escape(topic)}[(\[]", refusal)]
-    return all(refused) if refused else any(matched.values())
+    listed = [topic for topic in by_pattern_alone if re.search(rf"(?<![\w.-]){re.escape(topic)}[(\[]", refusal)]
+    return all(by_pattern_alone[topic] for topic in listed) if listed else any(by_pattern_alone.values())
 
 
 _TIME_REFUSED = re.compile(rf"ProduceRequest for (\S+) \[.*\({TIMESTAMP_REFUSED}\b")

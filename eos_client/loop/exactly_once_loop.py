@@ -403,7 +403,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _can_shrink(self, spent: Spent) -> bool:
         """Shrink the next transaction if that helps after an abort; returns whether it does."""
-        if self._adapter.take_refused_delivery():
+        if self._adapter.take_refusal_reason():
             return self._size.narrow(spent.records)
         was_open_too_long = spent.work_s >= self._adapter.library.transaction_timeout_s
         return (was_open_too_long or spent.longest_s >= self._poll_limit_s) and self._size.shrink_to_one()

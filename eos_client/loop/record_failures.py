@@ -85,7 +85,7 @@ class FailedRecords:
     Events and counters follow the commit, because an aborted transaction has done nothing with its records. Of a
     failure only the text is kept: an exception would keep its frames, and their records, alive.
     ``is_stopping``: whether the loop was asked to stop, which ends the wait for an attempt.
-    ``go_on``: whether a failed record is retried, skipped or dead-lettered, instead of ending the loop.
+    ``continues_after_failure``: whether a failed record is retried, skipped or dead-lettered; else it ends the loop.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class FailedRecords:
         self._clock = clock
         self._is_stopping = is_stopping
         self.originals = OriginalRecords()
-        self.go_on = not self._stops or config.retry_policy is not None
+        self.continues_after_failure = not self._stops or config.retry_policy is not None
         self._attempts = 1
         self._known: dict[RecordKey, str] = {}
         self._letters_refused = Counter[RecordKey]()
@@ -190,7 +190,7 @@ class FailedRecords:
         the transaction anyway, ``transform`` is returned as it is.
         """
         policy, sleep, known = self._config.retry_policy, self._sleep_until_retry, self._known
-        if not self.go_on:
+        if not self.continues_after_failure:
             return transform
 
         def attempt(record: Any) -> list[Output]:

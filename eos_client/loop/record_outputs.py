@@ -118,7 +118,7 @@ class RecordOutputs:
         self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
         self._failed = failed
         self._originals = failed.originals
-        self._remembers = self.prefers_whole_batches or failed.go_on
+        self._remembers = self.prefers_whole_batches or failed.continues_after_failure
         self._session = session
         self._producer = producer
         self._default_topic = default_topic
@@ -173,7 +173,7 @@ class RecordOutputs:
             self._raise_refused_delivery(record, None)
 
     def _raise_refused_delivery(self, record: Any, error: AbortableError | None) -> None:
-        reason = self._producer.take_refused_delivery()
+        reason = self._producer.take_refusal_reason()
         if reason:
             refusal = OutputRefusedError(f"the output to {reason}")
             refusal.__cause__ = error

@@ -35,7 +35,7 @@ from eos_client.integration.spark.progress import SinkProgress, StepClock
 from eos_client.integration.spark.rows import KEY, SLOT_FUNCTION_VERSION, project_columns, repartition_by_slot
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
-from eos_client.integration.spark.spark_query import RunningQuery, check_recomputation, own_job
+from eos_client.integration.spark.spark_query import RunningQuery, check_recomputation, tuned_session
 from eos_client.integration.spark.staging import Stage
 from eos_client.integration.spark.status import SlotStatus, check_statuses, content_of
 from eos_client.integration.spark.task import SlotTask
@@ -72,7 +72,7 @@ class DriverRun:
         self._lease = Lease(settings)
         self._stage = Stage(settings, query) if settings.stable_input else None
         self._run = 0
-        self._room = 0
+        self._capacity = 0
         self.is_closed = False
         self._has_failed = False
         """The last batch ended with an error, so some of its slots may have committed it."""
@@ -115,7 +115,7 @@ class DriverRun:
         """
         began_at = time.perf_counter()
         settings = self.settings
-        self._room = topic.ensure(settings.slots)
+        self._capacity = topic.ensure(settings.slots)
         self._lease.acquire()
         plan = self._take_over(batch_id)
         return SparkRunStarted(
@@ -133,14 +133,14 @@ class DriverRun:
         self._hook(started)
         self._observe_step("lease_held", batch_id)
 
-    def _plan(self, room: int, batch_id: int, record: RunRecord | None, *, stable: bool) -> StartPlan:
+    def _plan(self, capacity: int, batch_id: int, record: RunRecord | None, *, stable: bool) -> StartPlan:
         settings = self.settings
         asked = StartQuestion({}, self._identity, batch_id, adopt=settings.adopt_ledger, record=record)
-        if room == 0:
+        if capacity == 0:
             return plan_start(asked)
         with closing(new_reader(settings, stable=stable)) as reader:
             marker = reader.marker(settings.start_timeout_s)
-            entries = reader.slots(range(room), settings.start_timeout_s)
+            entries = reader.slots(range(capacity), settings.start_timeout_s)
         return plan_start(replace(asked, entries=entries, marker=marker))
 
     def _last_record(self) -> RunRecord | None:
@@ -156,9 +156,9 @@ class DriverRun:
         self._run = 1 + max(0 if marker is None else marker.run, 0 if before is None else before.run)
         self._lease.commit({MARKER_PARTITION: marker_of(marker, self._identity, self._run)})
         # Retired slots too: this ends transactions of older runs.
-        with ThreadPoolExecutor(min(self._room, _FENCING_THREADS_MAX), "eos-fence") as pool:
-            list(pool.map(self._fence_slot, range(self._room)))
-        plan = self._plan(self._room, batch_id, before, stable=True)
+        with ThreadPoolExecutor(min(self._capacity, _FENCING_THREADS_MAX), "eos-fence") as pool:
+            list(pool.map(self._fence_slot, range(self._capacity)))
+        plan = self._plan(self._capacity, batch_id, before, stable=True)
         if plan.commits:
             whole = min(entry.next_batch for entry in plan.entries.values())
             commits = {partition_of_slot(slot): entry for slot, entry in plan.commits.items()}
@@ -240,7 +240,7 @@ class DriverRun:
             holders=self._holders,
             on_step=self._on_step,
         )
-        with own_job(frame, self.query, self._row_bytes):
+        with tuned_session(frame, self.query, self._row_bytes):
             statuses = self._write_slots(rows, columns, task)
         clock.lap("job")
         self._observe_step("job_done", batch_id)

@@ -79,7 +79,7 @@ def running_query(frame: DataFrame, given_id: str | None, known: RunningQuery | 
 
 
 @contextmanager
-def own_job(frame: DataFrame, query: RunningQuery, row_bytes: float) -> Iterator[None]:
+def tuned_session(frame: DataFrame, query: RunningQuery, row_bytes: float) -> Iterator[None]:
     """Run a job on a query's own micro-batch with settings that suit it, except those that the user has changed.
 
     The checksums of recomputed rows are always on. Adaptive execution is off, because there is only one exchange, of
@@ -92,7 +92,7 @@ def own_job(frame: DataFrame, query: RunningQuery, row_bytes: float) -> Iterator
         return
     conf: Any = frame.sparkSession.conf
     settings: dict[str, tuple[str, str]] = dict.fromkeys(_CHECKSUM_SETTINGS, ("false", "true"))
-    if _is_as_the_query_made_it(frame):
+    if _is_unmodified_frame(frame):
         settings[_ADAPTIVE] = ("true", "false")
         if 0 < row_bytes <= _SMALL_ROW_BYTES:
             settings[_ARROW_BYTES] = (_ARROW_BYTES_DEFAULT, _ARROW_BYTES_ANY)
@@ -102,14 +102,14 @@ def own_job(frame: DataFrame, query: RunningQuery, row_bytes: float) -> Iterator
             conf.set(name, ours)
         yield
     finally:
-        for name, (theirs, _) in changed.items():
-            conf.set(name, theirs)
+        for name, (before, _) in changed.items():
+            conf.set(name, before)
 
 
 def check_recomputation(frame: DataFrame, query: RunningQuery) -> None:
     """Raise ConfigurationError where Spark does not compare recomputed rows with the first ones.
 
-    In a query's own session `own_job` switches the comparison on.
+    In a query's own session `tuned_session` switches the comparison on.
     """
     if query.execution and _has_its_own_session(frame):
         return
@@ -127,7 +127,7 @@ def _has_its_own_session(frame: Any) -> bool:
     return shared is not None and not frame.sparkSession._jsparkSession.equals(shared._jsparkSession)  # noqa: SLF001
 
 
-def _is_as_the_query_made_it(frame: Any) -> bool:
+def _is_unmodified_frame(frame: Any) -> bool:
     return str(frame._jdf.queryExecution().logical().nodeName()) == "LogicalRDD"  # noqa: SLF001
 
 

@@ -149,7 +149,7 @@ def _one_refused_output_is_found_at_a_time() -> Patch:
 
 
 def _refusals_by_brokers_are_nobodys() -> Patch:
-    return mock.patch.object(ConfluentProducer, "take_refused_delivery", return_value="")
+    return mock.patch.object(ConfluentProducer, "take_refusal_reason", return_value="")
 
 
 def _late_transactions_stay_large() -> Patch:
@@ -171,7 +171,7 @@ def _letters_only_whole() -> Patch:
 
 
 def _revocation_is_not_undone() -> Patch:
-    return mock.patch.object(commit_gate, "_unless_undone", lambda revocation, _: revocation)
+    return mock.patch.object(commit_gate, "_revocation_in_force", lambda revocation, _: revocation)
 
 
 @contextlib.contextmanager
@@ -313,7 +313,7 @@ def _outputs_with_times_are_batched_with_others() -> Patch:
 
 
 def _matched_topics_never_leave() -> Patch:
-    return mock.patch("eos_client.confluent.producer.bounded_calls.may_leave", _never)
+    return mock.patch("eos_client.confluent.producer.bounded_calls.is_of_matched_topics", _never)
 
 
 def _closed_producers_end_no_block() -> Patch:

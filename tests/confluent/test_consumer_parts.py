@@ -215,7 +215,7 @@ def test_a_log_that_does_not_have_the_old_offset_any_more_ends_the_seeking(libra
 
 def test_a_chosen_position_counts_within_its_call_and_until_its_partition_leaves():
     chosen = ChosenPositions()
-    chosen.note([TopicPartition("orders", 0, 7), TopicPartition("orders", 1, OFFSET_INVALID)])
+    chosen.record([TopicPartition("orders", 0, 7), TopicPartition("orders", 1, OFFSET_INVALID)])
     assert chosen.in_call(frozenset({ZERO, ONE})) == {ZERO: 7}
     chosen.departed(frozenset({ZERO}))
     assert chosen.in_call(frozenset({ZERO})) == {}
@@ -223,11 +223,11 @@ def test_a_chosen_position_counts_within_its_call_and_until_its_partition_leaves
 
 def test_where_the_application_has_sought_it_goes_on_after_a_rejoin_at_its_first_uncommitted_record():
     chosen, handed = ChosenPositions(), HandOver()
-    chosen.note([TopicPartition("orders", 0, 7)])
+    chosen.record([TopicPartition("orders", 0, 7)])
     handed.hand_over(ZERO, InputPosition(7, 9, UNJOINED))
     handed.hand_over(ONE, InputPosition(1, 2, UNJOINED))
-    chosen.keep(frozenset({ZERO, ONE}), handed)
-    assert chosen.kept == {ZERO: 7}
+    chosen.save_for_rejoin(frozenset({ZERO, ONE}), handed)
+    assert chosen.saved == {ZERO: 7}
 
 
 # -- offsets that the application commits ------------------------------------------------------------------------------

@@ -434,7 +434,7 @@ def test_a_call_that_is_refused_for_an_undelivered_output_is_named_for_why_it_wa
     with EosProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "transactional.id": "id"}) as producer:
         adapter = producer.adapter
         adapter.library.last_errors.watching_deliveries(None)(KafkaError(reported), message)
-        adapter.calls.begun()
+        adapter.calls.record_begin()
         error = adapter.calls.record_failure(request_, KafkaException(refused))
     assert isinstance(error, named_for)
     assert "the last undelivered output, to out[0]" in str(error)

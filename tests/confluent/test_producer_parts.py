@@ -179,20 +179,20 @@ def test_a_handle_without_an_init_still_serves_until_it_is_gone(started):
 
 
 def test_a_call_is_marked_as_broken_off_until_its_end_is_booked(started):
-    started.calls.begun()
+    started.calls.record_begin()
     started.calls.run(TransactionalRequest.COMMIT, lambda: None, 1.0)
     assert started.calls.may_have_ended
     assert not started.calls.has_open_transaction
-    started.calls.ended(TransactionalRequest.COMMIT)
+    started.calls.record_end(TransactionalRequest.COMMIT)
     assert started.calls.blocking_error is None
     assert started.calls.began_at is None
 
 
 def test_a_failed_call_of_a_transaction_is_remembered_as_why_it_can_only_be_aborted(started):
-    started.calls.begun()
+    started.calls.record_begin()
     failure = started.calls.remember(AbortableError("on purpose"))
     assert started.calls.transaction_failure is failure
-    started.calls.ended(TransactionalRequest.ABORT)
+    started.calls.record_end(TransactionalRequest.ABORT)
     assert started.calls.transaction_failure is None
 
 

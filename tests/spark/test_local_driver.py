@@ -296,11 +296,11 @@ def test_a_slot_behind_the_marker_is_a_lost_ledger_and_nothing_is_written_again(
 def test_a_job_is_told_what_the_rows_of_the_batch_before_weighed(local, driver, monkeypatch):
     weighed: list[float] = []
 
-    def own_job(_frame, _query, row_bytes):
+    def tuned_session(_frame, _query, row_bytes):
         weighed.append(row_bytes)
         return nullcontext()
 
-    monkeypatch.setattr(driver_run, "own_job", own_job)
+    monkeypatch.setattr(driver_run, "tuned_session", tuned_session)
     run = driver("a")
     start(run, local.numbers(0, 20), 0)
     for batch_id, value in enumerate(("x" * 1000, "y")):

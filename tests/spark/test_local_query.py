@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.integration.spark.spark_query import RunningQuery, own_job, running_query
+from eos_client.integration.spark.spark_query import RunningQuery, running_query, tuned_session
 from tests.spark.rig.settings import NOTICES_OTHER_ROWS
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -43,7 +43,7 @@ def test_a_query_is_described_once_and_again_after_a_restart(local, looked):
 
 def setting_of(frame, query, name=ADAPTIVE, row_bytes=0.0):
     session = frame.sparkSession
-    with own_job(frame, query, row_bytes):
+    with tuned_session(frame, query, row_bytes):
         inside = session.conf.get(name)
     return inside, session.conf.get(name)
 
@@ -65,7 +65,7 @@ def test_spark_is_told_to_notice_rows_that_are_others_when_they_are_made_again(l
 
 def test_the_session_is_restored_when_the_job_fails(looked):
     def fail(frame, _):
-        with pytest.raises(LookupError), own_job(frame, running_query(frame, None), 1.0):
+        with pytest.raises(LookupError), tuned_session(frame, running_query(frame, None), 1.0):
             raise LookupError
         return frame.sparkSession.conf.get(ADAPTIVE), frame.sparkSession.conf.get(ARROW_BYTES)
 

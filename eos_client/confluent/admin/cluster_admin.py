@@ -138,10 +138,10 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         return self._operations("group", GROUP_FORBIDDEN, group_id, self._client.describe_consumer_groups, [group_id])
 
     def _operations(
-        self, kind: str, forbidden: str, name: str, ask: Callable[..., Any], asked: Any
+        self, kind: str, forbidden: str, name: str, describe: Callable[..., Any], request: Any
     ) -> frozenset[str] | None:
         def answer() -> Any:
-            futures = ask(asked, include_authorized_operations=True, request_timeout=self._timeout_s)
+            futures = describe(request, include_authorized_operations=True, request_timeout=self._timeout_s)
             return self._answer(futures[name], f"say what is permitted on {kind} {name!r}")
 
         try:

@@ -353,12 +353,12 @@ class Fetching:
             self.fetch_for_later(1, LEAVING_STEP_S)
         self._require_library()
         self._membership.replay_interrupted_callbacks(frozenset())
-        committed = self._library.committed_or_raise(chosen.kept, _REJOIN_READ_TIMEOUT_S) if chosen.kept else {}
+        committed = self._library.committed_or_raise(chosen.saved, _REJOIN_READ_TIMEOUT_S) if chosen.saved else {}
         if report := library.replace():
             self._report(report)
-        self._parts.starts.continue_at({p: SoughtStart(committed.get(p), offset) for p, offset in chosen.kept.items()})
+        self._parts.starts.continue_at({p: SoughtStart(committed.get(p), offset) for p, offset in chosen.saved.items()})
         self._membership.join_again()
-        chosen.kept = {}
+        chosen.saved = {}
 
     def _require_library(self) -> None:
         """Raise what the client was given up for, if it was: a replacement would fence the member that fenced it."""

@@ -118,7 +118,7 @@ class Membership:
         """Join the group; ``listener`` is called at rebalances."""
         if self._library.is_real:
             group = self._library.settings.get("bootstrap.servers"), self._library.settings.get("group.id")
-            MEMBERS.joins(self._ownership, group, self._leave_at_exit)
+            MEMBERS.register(self._ownership, group, self._leave_at_exit)
         while_active = self._library.guard.while_active
         try:
             self._library.raw.subscribe(
@@ -167,7 +167,7 @@ class Membership:
                 if self.assigned:
                     self._callback(self._revoked_from_us, to_kafka(self.assigned))
         self.is_closed = True
-        MEMBERS.leaves(self._ownership)
+        MEMBERS.forget(self._ownership)
 
     def _leave_at_exit(self) -> Completion | None:
         return None if self.is_closed or not self._ownership.may_end else self._leave_unclosed()
@@ -280,7 +280,7 @@ class Membership:
             return
         self._notify(lambda listener: listener.on_revoked(partitions))
         if self.rejoins:
-            self._parts.chosen.keep(keys, self._parts.handed)
+            self._parts.chosen.save_for_rejoin(keys, self._parts.handed)
         self._departed(keys)
 
     def _lost_by_us(self, partitions: list[TopicPartition]) -> None:

@@ -23,19 +23,19 @@ _GROUP_DECIDES = (OFFSET_INVALID, OFFSET_STORED)
 class ChosenPositions:
     """The offsets that the application has chosen by ``seek`` or ``assign``: in this call, and ever.
 
-    ``kept`` is where it wants to go on once a group that was left is joined again.
+    ``saved`` is where it wants to go on once a group that was left is joined again.
     """
 
     def __init__(self) -> None:
         self._in_call: dict[InputPartition, int] = {}
         self._ever: set[InputPartition] = set()
-        self.kept: dict[InputPartition, int] = {}
+        self.saved: dict[InputPartition, int] = {}
 
     def begin_call(self) -> None:
         """Begin a call into the client library: nothing was chosen within it."""
         self._in_call = {}
 
-    def note(self, partitions: Sequence[TopicPartition]) -> Mapping[InputPartition, int]:
+    def record(self, partitions: Sequence[TopicPartition]) -> Mapping[InputPartition, int]:
         """Record where ``partitions`` go on, and return it; one without an offset is left to the group."""
         chosen = {InputPartition(p.topic, p.partition): p.offset for p in partitions if p.offset not in _GROUP_DECIDES}
         self._in_call.update(chosen)
@@ -51,13 +51,13 @@ class ChosenPositions:
         for partition in partitions:
             self._in_call.pop(partition, None)
 
-    def keep(self, partitions: Partitions, handed: HandOver) -> None:
-        """Keep the application's seeks in ``partitions``, which leave only to come back."""
+    def save_for_rejoin(self, partitions: Partitions, handed: HandOver) -> None:
+        """Save the application's seeks in ``partitions``, which leave only to come back."""
         for partition in partitions & self._ever:
             position = handed.work.owned.get(partition)
             offset = handed.next_offsets.get(partition) if position is None else position.first_offset
             if offset is not None:
-                self.kept[partition] = offset
+                self.saved[partition] = offset
 
 
 class PartitionParts:
@@ -132,7 +132,7 @@ class PartitionParts:
     def continue_at(self, partitions: Sequence[TopicPartition]) -> None:
         """Record the offsets at which the application lets ``partitions`` continue."""
         self.reads.forget(input_partitions(partitions))
-        chosen = self.chosen.note(partitions)
+        chosen = self.chosen.record(partitions)
         self.starts.forget(chosen)
         self._forget_undecided(chosen)
         for partition, offset in chosen.items():

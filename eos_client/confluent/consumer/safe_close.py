@@ -107,13 +107,13 @@ class Members:
     def __init__(self) -> None:
         self._members: dict[weakref.ref[object], tuple[object, weakref.WeakMethod[Leave]]] = {}
 
-    def joins(self, member: object, group: object, leave: Leave) -> None:
+    def register(self, member: object, group: object, leave: Leave) -> None:
         """Register ``member``, which is about to join ``group``, after freeing dropped members of that group."""
-        if any(known() is not member for known, (its, _) in self._members.copy().items() if its == group):
+        if any(known() is not member for known, (joined, _) in self._members.copy().items() if joined == group):
             gc.collect()
         self._members[weakref.ref(member, self._forget)] = group, weakref.WeakMethod(leave)
 
-    def leaves(self, member: object) -> None:
+    def forget(self, member: object) -> None:
         """Forget ``member``, which is closed."""
         self._forget(weakref.ref(member))
 

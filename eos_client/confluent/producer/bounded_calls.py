@@ -31,7 +31,7 @@ from eos_client.confluent.failures.producer_failures import (
 from eos_client.confluent.handle_thread import OverdueError
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.core.error_codes import INTERRUPTED, OVERDUE, READING_FORBIDDEN
-from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest, may_leave, recovery_for
+from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest, is_of_matched_topics, recovery_for
 from eos_client.ports import Clock
 
 # A handle is abandoned only if its call exceeds its own timeout by this much.
@@ -45,7 +45,7 @@ T = TypeVar("T")
 class BoundedCalls:
     """``blocking_error``: why the handle refuses calls, else None; ``began_at``: when the transaction began.
 
-    ``matched``: for each topic whose offsets are sent to the transaction, whether a pattern alone has matched it.
+    ``by_pattern_alone``: for each topic whose offsets are sent, whether only a pattern has matched it.
     ``commit_may_take_effect``: a commit of this transaction was called, and not refused for certain.
     """
 
@@ -66,7 +66,7 @@ class BoundedCalls:
         self._interrupted_error: errors.EosError | None = None
         self._transaction_failure: errors.AbortableError | None = None
         self._group_fenced = False
-        self.matched: Mapping[str, bool] = {}
+        self.by_pattern_alone: Mapping[str, bool] = {}
         self._last_failure: ProducerFailure | None = None
         self.commit_may_take_effect = False
         self._losses_before_call = 0
@@ -103,17 +103,17 @@ class BoundedCalls:
         is_interrupted = self.blocking_error is not None and self.blocking_error is self._interrupted_error
         return is_interrupted or self.began_at is None
 
-    def begun(self) -> None:
-        """Note that a transaction has begun."""
-        self.began_at, self.matched, self.commit_may_take_effect = self.clock(), {}, False
+    def record_begin(self) -> None:
+        """Record that a transaction has begun."""
+        self.began_at, self.by_pattern_alone, self.commit_may_take_effect = self.clock(), {}, False
         self.blocking_error = None
 
     def mark_outcome_known(self) -> None:
         """Record that the outcome of the last call is known."""
         self.blocking_error = None
 
-    def ended(self, request: TransactionalRequest) -> None:
-        """Note that ``request`` has ended the transaction."""
+    def record_end(self, request: TransactionalRequest) -> None:
+        """Record that ``request`` has ended the transaction."""
         if request is TransactionalRequest.COMMIT:
             self._last_failure = None
             self.library.abandoned_inits.committed()
@@ -121,11 +121,11 @@ class BoundedCalls:
         self.blocking_error = None
 
     def forget_transaction(self) -> None:
-        """Note that no transaction is open."""
+        """Record that no transaction is open."""
         self.began_at = self._transaction_failure = None
 
-    def offsets_are_fenced(self) -> None:
-        """Note that offsets of the transactions are fenced by a group's membership."""
+    def record_fenced_offsets(self) -> None:
+        """Record that offsets of the transactions are fenced by a group's membership."""
         self._group_fenced = True
 
     # -- which calls are possible ------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class BoundedCalls:
             generated_id=library.id_is_generated,
             transaction_open=self.began_at is not None,
             group_fenced=self._group_fenced,
-            topics_may_leave=error is not None and may_leave(self.matched, error.str()),
+            topics_may_leave=error is not None and is_of_matched_topics(self.by_pattern_alone, error.str()),
             init_abandoned=self.recovers_from_own_fence and library.abandoned_inits.may_explain_fence,
             is_repeated=error is not None and last is not None and (request, error.name()) == (last.request, last.code),
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_answer_second_copy(error),

@@ -85,8 +85,8 @@ class ConfluentProducer:
         )
         self.ownership = self._ownership = ThreadOwnership("EosProducer", shared=not self.library.transactional_id)
         self.calls = BoundedCalls(self.library, clock, recovers_from_own_fence=recovers_from_own_fence, words=words)
-        kept = counters or Counters()
-        self.registration = Registration(self.calls, self.ownership, kept, self._hook, init_attempt_s)
+        counters = counters or Counters()
+        self.registration = Registration(self.calls, self.ownership, counters, self._hook, init_attempt_s)
 
     # -- the transaction ---------------------------------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class ConfluentProducer:
         library.times_given.clear()
         self._losses_before_offsets = None
         library.last_errors.begin_transaction()
-        calls.begun()
+        calls.record_begin()
 
     @owned()
     def send_offsets_to_transaction(
@@ -134,7 +134,7 @@ class ConfluentProducer:
         self._refuse_overtaken_offsets()
         limit_s = timeout if timeout >= 0 else self.limits.commit_timeout_s
         raw = self.library.raw
-        self.calls.offsets_are_fenced()
+        self.calls.record_fenced_offsets()
         self.calls.run(
             TransactionalRequest.SEND_OFFSETS,
             lambda: raw.send_offsets_to_transaction(positions, group_metadata, limit_s),
@@ -193,7 +193,7 @@ class ConfluentProducer:
             limit_s = max(FLUSH_SLICE_S, limit_s - (self._clock() - began_at))
         ended = getattr(self.library.raw, request.value)
         self.calls.run(request, lambda: ended(limit_s), limit_s)
-        self.calls.ended(request)
+        self.calls.record_end(request)
         if self.registration.may_have_sent_twice:
             self.registration.rebuild_after_lost_connection(self.limits.recovery_timeout_s)
 
@@ -255,7 +255,7 @@ class ConfluentProducer:
             ) from silence
         return known is not None and known.error is None and partition not in known.partitions
 
-    def take_refused_delivery(self) -> str:
+    def take_refusal_reason(self) -> str:
         """Return to where and why an output of the last transaction was refused for good, once; empty if none was.
 
         Also empty where a repetition may succeed: the cluster has the partition, or does not answer about it, or only

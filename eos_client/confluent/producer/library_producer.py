@@ -49,7 +49,7 @@ class LibraryProducer:
 
     raw: Any = None
     thread: Any = None
-    _leaving: Any = None
+    _abandoned_handle: Any = None
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class LibraryProducer:
         """Abandon the handle: its thread destroys it once the running call has returned. Never waits."""
         # Destroying a handle joins librdkafka's threads, which may take as long as the call that is stuck. Not left to
         # the garbage collector either: a live zombie would keep its connections.
-        raw = self._leaving if self.raw is None else self.raw
+        raw = self._abandoned_handle if self.raw is None else self.raw
         if raw is None:
             return
         if self.init.is_unanswered:
@@ -160,9 +160,9 @@ class LibraryProducer:
             self.init.mark_answered()
         self.guard.retire()
         # From here on, even if an exception strikes, the handle is not used any more and is destroyed.
-        self._leaving, self.raw = raw, None
+        self._abandoned_handle, self.raw = raw, None
         self.thread.abandon(lambda: destroy_producer(raw), lambda: raw.poll(0))
-        self._leaving = None
+        self._abandoned_handle = None
 
     @property
     def registration_key(self) -> Hashable:

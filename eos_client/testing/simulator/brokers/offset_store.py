@@ -92,12 +92,12 @@ class OffsetStore:
         nothing is written and OffsetMismatchError has the actual ones. They need not be those that are committed.
         Raises BrokerError NOT_COORDINATOR if another store has opened the log since.
         """
-        faults = self._faults(offsets)
-        if expected is not None and not faults:
+        refusals = self._refusals(offsets)
+        if expected is not None and not refusals:
             unstable = self._pending.of_group(group_id)
-            faults = {key: "UNSTABLE_OFFSET_COMMIT" for key in expected if key in unstable}
-        if faults:
-            return {key: faults.get(key, "OPERATION_NOT_ATTEMPTED") for key in (*offsets, *faults)}
+            refusals = {key: "UNSTABLE_OFFSET_COMMIT" for key in expected if key in unstable}
+        if refusals:
+            return {key: refusals.get(key, "OPERATION_NOT_ATTEMPTED") for key in (*offsets, *refusals)}
         if expected is not None:
             self._compare(group_id, expected)
         self._write(self._new_run(group_id, offsets))
@@ -108,10 +108,10 @@ class OffsetStore:
     ) -> None:
         """TxnOffsetCommit: keep ``offsets`` pending until the producer's marker; all of them, or none.
 
-        Raises BrokerError with a code of COMMIT_CODES for the first partition at fault, INVALID_PRODUCER_EPOCH if a
+        Raises BrokerError with a code of COMMIT_CODES for the first refused partition, INVALID_PRODUCER_EPOCH if a
         commit or marker had a later epoch of the producer.
         """
-        for key, code in self._faults(offsets).items():
+        for key, code in self._refusals(offsets).items():
             raise BrokerError(code, f"{key.topic} [{key.partition}]")
         if self._is_fenced(producer):
             raise BrokerError(
@@ -197,17 +197,17 @@ class OffsetStore:
 
     # -- one change ----------------------------------------------------------------------------------------------
 
-    def _faults(self, offsets: Mapping[PartitionKey, OffsetAndMetadata]) -> dict[PartitionKey, str]:
-        faults = {}
+    def _refusals(self, offsets: Mapping[PartitionKey, OffsetAndMetadata]) -> dict[PartitionKey, str]:
+        refusals = {}
         for key, entry in offsets.items():
             count = PARTITIONS_MAX if self._partition_count is None else self._partition_count(key.topic)
             if not 0 <= key.partition < count:
-                faults[key] = "UNKNOWN_TOPIC_OR_PART"
+                refusals[key] = "UNKNOWN_TOPIC_OR_PART"
             elif entry.offset < 0:
-                faults[key] = "INVALID_REQUEST"
+                refusals[key] = "INVALID_REQUEST"
             elif len(entry.metadata.encode()) > METADATA_BYTES_MAX:
-                faults[key] = "OFFSET_METADATA_TOO_LARGE"
-        return faults
+                refusals[key] = "OFFSET_METADATA_TOO_LARGE"
+        return refusals
 
     def _compare(self, group_id: str, expected: Mapping[PartitionKey, int | None]) -> None:
         actual: dict[PartitionKey, int | None] = {}

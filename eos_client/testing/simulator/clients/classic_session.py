@@ -59,7 +59,7 @@ class ClassicSession(GroupSession):
         """Join the group, or join again with other topics."""
         self._topics = topics
         if self._state is _State.OUTSIDE:
-            self._begin()
+            self._start_joining()
         elif self._queued_rebalance is None:
             if self._settings.is_cooperative:
                 self._change_topics(topics())
@@ -77,7 +77,7 @@ class ClassicSession(GroupSession):
             is_new = bool(topics - self._looked_up)
             self._queue_rebalance(RebalanceKind.LOSE if is_new else RebalanceKind.REVOKE, removed)
         elif self._sizes() != self._joined_sizes:
-            self._begin()
+            self._start_joining()
 
     def on_served(self, rebalance: Rebalance) -> None:
         """Continue the round after the application has served ``rebalance``."""
@@ -93,7 +93,7 @@ class ClassicSession(GroupSession):
             self._rejoins = True
             self._queue_rebalance(RebalanceKind.ASSIGN, to_assign)
         elif not is_assign or self._rejoins:
-            self._begin()
+            self._start_joining()
 
     def stall(self) -> None:
         """Leave the group; the partitions are lost."""
@@ -131,7 +131,7 @@ class ClassicSession(GroupSession):
             if self._topics is not None and self._sizes() != self._joined_sizes:
                 self._rebalance()
 
-    def _begin(self, delay_s: float = 0.0) -> None:
+    def _start_joining(self, delay_s: float = 0.0) -> None:
         """Join; answers to earlier requests are ignored."""
         self._session_number += 1
         self._awaits_heartbeat = self._rejoins = False
@@ -145,7 +145,7 @@ class ClassicSession(GroupSession):
         if self._queued_rebalance is not None:
             return
         if self._settings.is_cooperative or not self._was_assigned:
-            self._begin()
+            self._start_joining()
         else:
             self._queue_rebalance(RebalanceKind.REVOKE, self.owned)
 
@@ -154,7 +154,7 @@ class ClassicSession(GroupSession):
         if self._queued_rebalance is not None:
             return
         lost = self.owned
-        self._begin()
+        self._start_joining()
         if lost:
             self._state = _State.LOSING
             self._queue_rebalance(RebalanceKind.LOSE, lost)
@@ -201,9 +201,9 @@ class ClassicSession(GroupSession):
 
     def _on_join(self, answer: Answer[str] | None) -> None:
         if answer is None:
-            self._begin()
+            self._start_joining()
         elif answer.refusal is not None:
-            self._join_refused("JoinGroup", answer.refusal)
+            self._on_join_refused("JoinGroup", answer.refusal)
         else:
             self.member_id = answer.value or ""
             self._state = _State.ROUND
@@ -219,7 +219,7 @@ class ClassicSession(GroupSession):
             try:
                 answer = groups.joined(group_id, member_id)  # the answer to the SyncGroup before another round began
             except BrokerError as refusal:
-                self._join_refused("JoinGroup", refusal)
+                self._on_join_refused("JoinGroup", refusal)
             else:
                 if answer is not None:
                     self._take_assignment(answer)
@@ -231,9 +231,9 @@ class ClassicSession(GroupSession):
 
     def _on_round(self, answer: Answer[JoinAnswer | None] | None) -> None:
         if answer is None:
-            self._begin()
+            self._start_joining()
         elif answer.refusal is not None:
-            self._join_refused("SyncGroup", answer.refusal)
+            self._on_join_refused("SyncGroup", answer.refusal)
         elif answer.value is None:
             self._state = _State.ROUND
             self._next_request_s = self._link.clock() + _ROUND_POLL_S
@@ -255,10 +255,10 @@ class ClassicSession(GroupSession):
         else:
             self._queue_rebalance(RebalanceKind.ASSIGN, added)
 
-    def _join_refused(self, request: str, refusal: BrokerError) -> None:
+    def _on_join_refused(self, request: str, refusal: BrokerError) -> None:
         code = refusal.code
         if code == "FENCED_INSTANCE_ID":
-            self._fenced()
+            self._on_fenced()
             return
         self._reset_identity(code)
         if code in _UNKNOWN_MEMBER and self._settings.is_cooperative:
@@ -267,7 +267,7 @@ class ClassicSession(GroupSession):
         if code not in _UNKNOWN_MEMBER | _JOIN_LATER | {"REBALANCE_IN_PROGRESS"}:
             why = f"{request} failed: {refusal}"
             self._inbox.put(ErrorEvent(kafka_error(code, why)))
-        self._begin(0.0 if code in _UNKNOWN_MEMBER else self._settings.backoff_s)
+        self._start_joining(0.0 if code in _UNKNOWN_MEMBER else self._settings.backoff_s)
 
     # -- being a member ------------------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class ClassicSession(GroupSession):
         if code == "REBALANCE_IN_PROGRESS":
             self._rebalance()
         elif code == "FENCED_INSTANCE_ID":
-            self._fenced()
+            self._on_fenced()
         elif code in _UNKNOWN_MEMBER:
             self._reset_identity(code)
             self._lose()
@@ -293,7 +293,7 @@ class ClassicSession(GroupSession):
     def on_commit_refused(self, code: str) -> None:
         """Lose all partitions and join again if the coordinator does not know this member or generation."""
         if code == "FENCED_INSTANCE_ID":
-            self._fenced()
+            self._on_fenced()
         elif code == "UNKNOWN_MEMBER_ID" or (code == "ILLEGAL_GENERATION" and self._is_steady):
             self._reset_identity(code)
             self._lose()
@@ -308,7 +308,7 @@ class ClassicSession(GroupSession):
         elif code == "ILLEGAL_GENERATION":
             self.generation = -1
 
-    def _fenced(self) -> None:
+    def _on_fenced(self) -> None:
         """Fail fatally: a newer client uses the instance id."""
         self._fail("FENCED_INSTANCE_ID", "the group instance id was taken over by a newer client")
         if self.owned and self._queued_rebalance is None:
@@ -318,7 +318,7 @@ class ClassicSession(GroupSession):
         """Leave the group. A static member sends no LeaveGroup: it may come back within its session."""
         request = None if self._settings.instance_id else self._leave_request()
         self._topics = None
-        self._begin()
+        self._start_joining()
         self.member_id = ""
         return request
 

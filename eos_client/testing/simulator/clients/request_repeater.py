@@ -6,7 +6,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from eos_client.testing.simulator.brokers.link import ClientLink
 from eos_client.testing.simulator.brokers.model import BrokerError
@@ -112,11 +112,12 @@ class RequestRepeater:
     def send_once(self, request: str, act: Callable[[], T], then: Callable[[Answer[T] | None], None]) -> None:
         """Send ``request`` once; ``then`` is called with the answer, or with None after the time-out."""
         sent_s = self._link.clock.now_s
-        open_: list[Any] = [then]
+        is_answered = False
 
         def once(answer: Answer[T] | None) -> None:
-            if open_:
-                open_.clear()
+            nonlocal is_answered
+            if not is_answered:
+                is_answered = True
                 if answer is None:
                     self._log_timeout(request, sent_s)
                 then(answer)
