@@ -27,10 +27,7 @@ def _never() -> bool:
 
 @dataclass(slots=True)
 class _Leaving:
-    """A block whose end has begun, which is not complete for ``reason``.
-
-    ``is_reported``: whether an outcome of its transaction was reported since.
-    """
+    """A block whose end has begun, incomplete for ``reason``. ``is_reported``: an outcome was reported since."""
 
     on_outcome: OutcomeCallback
     is_reported: bool = False

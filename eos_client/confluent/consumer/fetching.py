@@ -242,8 +242,7 @@ class Fetching:
         Raises what ``require_not_given_up`` does once there are none left.
         """
         waiting = self._parts.records.take(len(self._parts.records), frozenset())
-        if self._library.awaits_fatal_event:
-            self._library.awaits_fatal_event = False
+        if self._library.take_awaits_fatal_event():
             self._membership.begin_call()
             waiting = [*waiting, *self._fetch_raw(_PREFETCH_STEP, 0)]
         events = [message for message in waiting if message.error() is not None]
@@ -358,7 +357,7 @@ class Fetching:
             self._report(report)
         self._parts.starts.continue_at({p: SoughtStart(committed.get(p), offset) for p, offset in chosen.saved.items()})
         self._membership.join_again()
-        chosen.saved = {}
+        chosen.saved.clear()
 
     def _require_library(self) -> None:
         """Raise what the client was given up for, if it was: a replacement would fence the member that fenced it."""

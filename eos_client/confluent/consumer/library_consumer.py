@@ -76,11 +76,10 @@ class LibraryConsumer:
     """``raw`` is the library's consumer in use, ``guard`` stands between it and callbacks; `replace` exchanges both.
 
     ``settings`` are the librdkafka settings in force, the defaults of this package included. ``fatal`` is the error for
-    which librdkafka has given the consumer up, once that is known, and while ``awaits_fatal_event`` its event may still
-    come. ``may_keep_a_record``: the library may keep a record that was not handed over, and its ``close()`` wait for it
-    for ever. ``is_real``: whether it is a member of a real group; those of a simulated one stand for processes.
-    ``paused_by_application``: without what this package pauses for a while. A pause of the library outlives a
-    revocation; the application's ends with it, as in the Java client.
+    which librdkafka has given the consumer up, once that is known. ``may_keep_a_record``: the library may keep a record
+    that was not handed over, and its ``close()`` wait for it for ever. ``is_real``: whether it is a member of a real
+    group; those of a simulated one stand for processes. ``paused_by_application``: without what this package pauses for
+    a while. A pause of the library outlives a revocation; the application's ends with it, as in the Java client.
     """
 
     def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
@@ -91,7 +90,7 @@ class LibraryConsumer:
         self.paused_by_application: Partitions = frozenset()
         self._stable_ends: dict[InputPartition, int] | None = None
         self.fatal: KafkaError | None = None
-        self.awaits_fatal_event = False
+        self._awaits_fatal_event = False
         self._factory = factory
         self._clock = clock
         self.is_real = not is_simulated(clock)
@@ -219,8 +218,7 @@ class LibraryConsumer:
     def committed_or_raise(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
         """Read the stable committed offsets.
 
-        Raises ClusterUnavailableError if they cannot be read, ClusterUnfitError if that is not permitted, and what the
-        consumer was given up for.
+        Raises ClusterUnavailableError if they cannot be read, or what forbids that or has ended the consumer.
         """
         asked = frozenset(partitions)
         try:
@@ -264,7 +262,7 @@ class LibraryConsumer:
         """Keep the fatal error among ``events``, if there is one: librdkafka reports it once."""
         errors = (event.error() for event in events)
         if (error := next((error for error in errors if is_fatal(error)), None)) is not None:
-            self.fatal, self.awaits_fatal_event = error, False
+            self.fatal, self._awaits_fatal_event = error, False
 
     def check_fatal(self) -> bool:
         """Check whether the consumer has failed for good; returns whether it has."""
@@ -274,8 +272,13 @@ class LibraryConsumer:
             except KafkaException as exception:
                 error = kafka_error(exception)
                 if is_fatal(error):
-                    self.fatal, self.awaits_fatal_event = error, True
+                    self.fatal, self._awaits_fatal_event = error, True
         return self.fatal is not None
+
+    def take_awaits_fatal_event(self) -> bool:
+        """Return, once, whether the event with the fatal error may still come."""
+        awaited, self._awaits_fatal_event = self._awaits_fatal_event, False
+        return awaited
 
     # -- replacing and closing it -------------------------------------------------------------------------------------
 
