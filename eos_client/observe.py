@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import structlog
 
 from eos_client.core.commit_gate import GateRule
 from eos_client.core.model import GroupGeneration, InputPartition, format_partitions
 from eos_client.errors import ConfigurationError
+
+T = TypeVar("T")
 
 LOGGER = logging.getLogger("eos_client")
 """The logger of the standard library for events, librdkafka's lines, and exceptions that hooks have raised."""
@@ -209,8 +211,7 @@ class LagMeasured(Event):
 class ClientReported(Event):
     """librdkafka or this client reports a condition that no call raises.
 
-    Examples: a broker connection error, a long wait for stable offsets, a batch that was halved, a client that could
-    not leave its group.
+    Examples: a broker connection error, a long wait for stable offsets, a halved batch, a client that could not leave.
     """
 
     level: ClassVar[str] = "warning"
@@ -244,8 +245,7 @@ class RecordDeadLettered(Event):
 class EventHook(Protocol):
     """Receives every event, in the thread where it happened. It should be quick.
 
-    An exception that it raises never changes an outcome: it is logged, with the event, by the logger ``eos_client`` of
-    the standard library.
+    An exception that it raises never changes an outcome: it is logged, with the event, by logging's ``eos_client``.
     """
 
     def __call__(self, event: Event, /) -> None:
@@ -297,6 +297,24 @@ def safe_hook(hook: EventHook) -> EventHook:
     if not callable(hook):
         raise ConfigurationError(f"hook={hook!r} must be a function of one event.")
     return hook if isinstance(hook, _SafeHook) else _SafeHook(hook)
+
+
+class FaultLog:
+    """Calls what must change no outcome. What it raises is logged, once for each kind, and answered by None."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._known: set[tuple[str, type[Exception]]] = set()
+
+    def attempt(self, step: str, call: Callable[..., T], *given: Any, **named: Any) -> T | None:
+        """Return what ``call`` returns, or None where it raises an ``Exception``."""
+        try:
+            return call(*given, **named)
+        except Exception as error:
+            if (step, type(error)) not in self._known:
+                LOGGER.exception("%s: %s failed, which changes no outcome and is logged once", self._what, step)
+            self._known.add((step, type(error)))
+            return None
 
 
 @dataclass(slots=True)

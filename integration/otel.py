@@ -3,6 +3,7 @@
 A span begins with the first record of a transaction and ends with the event that has the outcome, so an empty poll
 has none. It is linked to the context in each record's headers, and passes its own on to the outputs. The span of a
 micro-batch is open while the sink writes it, where the sink is traced; else the event of a whole batch makes it.
+What the SDK raises is logged and changes no outcome: the records go on without that span, link or attribute.
 """
 
 from __future__ import annotations
@@ -14,24 +15,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from opentelemetry import propagate, trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 
 from eos_client import __version__, observe
 from eos_client.core.model import Outcome
 from eos_client.errors import RunFencedError
-from eos_client.observe import Event, EventHook, log_event
+from eos_client.observe import Event, EventHook, FaultLog, log_event
 from eos_client.ports import Header, Output, OutputRecord, Outputs, Record
 
 _LINKS_MAX = 128
 """The SDK's default limit of links on one span."""
-_NS_PER_S = 1_000_000_000
 _BATCH_NAME = "write micro-batch"
-_BATCH: dict[str, Any] = {
-    "messaging.system": "kafka",
-    "messaging.operation.name": "send",
-    "messaging.operation.type": "send",
-}
+
+
+def _operation(name: str) -> dict[str, Any]:
+    return {"messaging.system": "kafka", "messaging.operation.name": name, "messaging.operation.type": name}
 
 
 @dataclass(slots=True)
@@ -60,6 +59,7 @@ class TransactionTracing:
         self._group_id = group_id
         self._pass_on = pass_on
         self._tracer = trace.get_tracer("eos_client", __version__, tracer_provider)
+        self._attempt = FaultLog("tracing").attempt
         self._fields = frozenset(propagate.get_global_textmap().fields)
         self._open: _OpenSpan | None = None
         self._batch: Span | None = None
@@ -81,7 +81,7 @@ class TransactionTracing:
 
         def trace_event(event: Event, /) -> None:
             if (act := self._acts.get(type(event))) is not None:
-                act(event)
+                self._attempt(f"recording {type(event).__name__}", act, event)
             forward(event)
 
         return trace_event
@@ -121,9 +121,8 @@ class TransactionTracing:
         for record in records:
             opened.places.add((record.topic(), record.partition(), record.offset()))
             opened.topics.add(record.topic())
-            if opened.span.is_recording() and len(opened.linked) < _LINKS_MAX:
-                self._link(opened, record)
-        with trace.use_span(opened.span, record_exception=False, set_status_on_exception=False):
+            self._attempt("linking a record", self._link, opened, record)
+        with self._current(opened.span):
             yield list(opened.headers)
 
     def sink(self, sink: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
@@ -134,40 +133,48 @@ class TransactionTracing:
         """
 
         def traced(frame: Any, batch_id: int) -> None:
-            attributes = {**_BATCH, "eos.batch_id": batch_id}
-            with self._tracer.start_as_current_span(_BATCH_NAME, kind=SpanKind.PRODUCER, attributes=attributes) as span:
-                self._batch = span
-                try:
+            self._batch = span = self._start(
+                _BATCH_NAME, SpanKind.PRODUCER, {**_operation("send"), "eos.batch_id": batch_id}
+            )
+            try:
+                with self._current(span):
                     sink(frame, batch_id)
-                except Exception as error:
-                    span.set_attribute("error.type", type(error).__qualname__)
-                    raise
-                finally:
-                    self._batch = None
+            except Exception as error:
+                self._attempt("recording an exception", _record_exception, span, error)
+                raise
+            finally:
+                self._batch = None
+                self._attempt("ending a span", span.end)
 
         return traced
+
+    def _start(self, name: str, kind: SpanKind, attributes: Mapping[str, Any], start_ns: int | None = None) -> Span:
+        """Start a span. Where that fails, return one that records nothing and has the context of the current one."""
+        options: dict[str, Any] = {"kind": kind, "attributes": attributes, "start_time": start_ns}
+        started = self._attempt("starting a span", self._tracer.start_span, name, **options)
+        return trace.NoOpTracer().start_span(name) if started is None else started
+
+    @contextmanager
+    def _current(self, span: Span) -> Iterator[None]:
+        token = self._attempt("making a span current", attach, trace.set_span_in_context(span))
+        try:
+            yield
+        finally:
+            if token is not None:
+                detach(token)
 
     # -- the span of a transaction ---------------------------------------------------------------------------------
 
     def _begin(self, topic: str, start_ns: int | None = None) -> _OpenSpan:
-        span = self._tracer.start_span(
-            f"process {topic}".rstrip(),
-            kind=SpanKind.CONSUMER,
-            attributes={
-                "messaging.system": "kafka",
-                "messaging.operation.name": "process",
-                "messaging.operation.type": "process",
-                "messaging.consumer.group.name": self._group_id,
-            },
-            start_time=start_ns,
-        )
-        carrier: dict[str, str] = {}
-        if self._pass_on:
-            propagate.inject(carrier, trace.set_span_in_context(span))
-        self._open = _OpenSpan(span, [(name, value.encode()) for name, value in carrier.items()])
+        attributes = {**_operation("process"), "messaging.consumer.group.name": self._group_id}
+        span = self._start(f"process {topic}".rstrip(), SpanKind.CONSUMER, attributes, start_ns)
+        headers = self._attempt("passing a context on", _headers_of, span) if self._pass_on else None
+        self._open = _OpenSpan(span, headers or [])
         return self._open
 
     def _link(self, opened: _OpenSpan, record: Record) -> None:
+        if not opened.span.is_recording() or len(opened.linked) >= _LINKS_MAX:
+            return
         context = self._context_of(record.headers() or ())
         if context is None or (key := (context.trace_id, context.span_id)) in opened.linked:
             return
@@ -208,43 +215,43 @@ class TransactionTracing:
             return output
         return replace(output, headers=[*own, *headers])
 
-    def _end(self, outcome: str, attributes: Mapping[str, Any], error: str | None = None, took_s: float = 0.0) -> None:
+    def _end(self, outcome: str, event: Event, error: str | None = None, took_s: float = 0.0) -> None:
         """End the open span; where no record was traced, one that began ``took_s`` ago."""
-        opened = self._open or self._begin("", time.time_ns() - int(took_s * _NS_PER_S))
+        opened = self._open or self._begin("", _ns_ago(took_s))
         self._open = None
         span = opened.span
-        if len(opened.topics) == 1:
-            span.set_attribute("messaging.destination.name", *opened.topics)
-        elif opened.topics:
-            span.update_name("process")
-        if opened.places:
-            span.set_attribute("messaging.batch.message_count", len(opened.places))
-        span.set_attribute("eos.outcome", outcome)
-        span.set_attributes({f"eos.{name}": value for name, value in attributes.items() if value is not None})
-        if error is not None:
-            span.set_attribute("error.type", error)
-            span.set_status(Status(StatusCode.ERROR, str(attributes.get("reason", outcome))))
-        span.end()
+        try:
+            if len(opened.topics) == 1:
+                span.set_attribute("messaging.destination.name", *opened.topics)
+            elif opened.topics:
+                span.update_name("process")
+            if opened.places:
+                span.set_attribute("messaging.batch.message_count", len(opened.places))
+            span.set_attributes({"eos.outcome": outcome, **_attributes_of(event)})
+            if error is not None:
+                _set_error(span, error, getattr(event, "reason", outcome))
+        finally:
+            span.end()
 
     # -- data of the events ------------------------------------------------------------------------------------------
 
     def _committed(self, event: observe.TransactionCommitted) -> None:
         took_s = event.duration_s if event.poll_to_commit_s is None else event.poll_to_commit_s
-        self._end(Outcome.COMMITTED.value, event.as_dict(), took_s=took_s)
+        self._end(Outcome.COMMITTED.value, event, took_s=took_s)
 
     def _aborted(self, event: observe.TransactionAborted) -> None:
         refused = "refused_by_group" if event.refused_by_group else "aborted"
-        self._end(Outcome.ABORTED.value, event.as_dict(), refused if event.rule is None else event.rule.value)
+        self._end(Outcome.ABORTED.value, event, refused if event.rule is None else event.rule.value)
 
     def _resolved(self, event: observe.OutcomeResolved) -> None:
         if event.outcome in {Outcome.COMMITTED.value, Outcome.ABORTED.value}:
             self._add_span_event(event)  # the event of that outcome follows
         else:
-            self._end(event.outcome, {"reason": event.reason}, "unknown_outcome")
+            self._end(event.outcome, event, "unknown_outcome")
 
     def _stopped(self, event: observe.LoopStopped) -> None:
         if self._open is not None:
-            self._end(Outcome.ABORTED.value, event.as_dict(), "stopped")
+            self._end(Outcome.ABORTED.value, event, "stopped")
 
     def _add_span_event(self, event: Event) -> None:
         if self._open is not None:
@@ -254,29 +261,42 @@ class TransactionTracing:
         if self._batch is not None:
             self._batch.add_event(event.name, _attributes_of(event))
             return
-        end_ns = time.time_ns()
-        span = self._tracer.start_span(
-            event.name,
-            attributes={"messaging.system": "kafka", **_attributes_of(event)},
-            start_time=end_ns - int(getattr(event, "duration_s", 0.0) * _NS_PER_S),
-        )
+        start_ns = _ns_ago(getattr(event, "duration_s", 0.0))
+        attributes = {"messaging.system": "kafka", **_attributes_of(event)}
+        span = self._start(event.name, SpanKind.INTERNAL, attributes, start_ns)
         if isinstance(event, observe.SparkRunFenced):
-            span.set_attribute("error.type", RunFencedError.__qualname__)
-            span.set_status(Status(StatusCode.ERROR, event.reason))
-        span.end(end_ns)
+            _set_error(span, RunFencedError.__qualname__, event.reason)
+        span.end()
 
     def _batch_written(self, event: observe.SparkBatchWritten) -> None:
-        end_ns = time.time_ns()
-        span = self._batch or self._tracer.start_span(
-            _BATCH_NAME,
-            kind=SpanKind.PRODUCER,
-            attributes=_BATCH,
-            start_time=end_ns - int(event.duration_s * _NS_PER_S),
-        )
         steps = {f"eos.seconds.{step}": spent_s for step, spent_s in event.seconds.items()}
-        span.set_attributes({"messaging.batch.message_count": event.rows, **_attributes_of(event), **steps})
-        if self._batch is None:
-            span.end(end_ns)
+        attributes = {"messaging.batch.message_count": event.rows, **_attributes_of(event), **steps}
+        if self._batch is not None:
+            self._batch.set_attributes(attributes)
+            return
+        attributes |= _operation("send")
+        self._start(_BATCH_NAME, SpanKind.PRODUCER, attributes, _ns_ago(event.duration_s)).end()
+
+
+def _headers_of(span: Span) -> list[Header]:
+    """Return the headers that pass the context of ``span`` on."""
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier, trace.set_span_in_context(span))
+    return [(name, value.encode()) for name, value in carrier.items()]
+
+
+def _record_exception(span: Span, error: Exception) -> None:
+    span.record_exception(error)
+    _set_error(span, type(error).__qualname__, f"{type(error).__name__}: {error}")
+
+
+def _set_error(span: Span, kind: str, reason: str) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR, reason))
+
+
+def _ns_ago(seconds: float) -> int:
+    return time.time_ns() - int(seconds * 1_000_000_000)
 
 
 def _attributes_of(event: Event) -> dict[str, Any]:

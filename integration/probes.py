@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from eos_client.core.loop_health import LoopHealth
@@ -21,10 +22,7 @@ __all__ = ["ProbeServer"]
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104  # a kubelet asks from outside
 _CLIENT_LIMIT_S = 5.0
-_VERDICTS: dict[str, Callable[[LoopHealth], bool]] = {
-    "/livez": lambda health: health.live,
-    "/readyz": lambda health: health.ready,
-}
+_VERDICTS = {"/livez": attrgetter("live"), "/readyz": attrgetter("ready")}
 
 
 def cannot_listen(endpoint: str, host: str, port: int, error: Exception) -> ConfigurationError:
@@ -39,7 +37,7 @@ class ProbeServer:
     """Serves ``/livez`` and ``/readyz`` while it is entered: status 200 or 503, and the whole health as JSON.
 
     ``health`` is the loop's method of that name; it is called in the server's threads. ``port`` 0 takes a free one;
-    ``address`` has the one taken. Raises ConfigurationError when it cannot listen there.
+    ``address`` has the one taken. Raises ConfigurationError when it cannot listen there, or is entered once more.
     """
 
     def __init__(self, health: Callable[[], LoopHealth], port: int, host: str = EVERY_ADDRESS) -> None:
@@ -58,6 +56,8 @@ class ProbeServer:
         return str(host), int(port)
 
     def __enter__(self) -> Self:
+        if self._thread.ident is not None:
+            raise ConfigurationError("this ProbeServer was entered before and serves once: make another one.")
         self._thread.start()
         return self
 

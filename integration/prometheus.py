@@ -12,7 +12,8 @@ from eos_client import observe
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import InputPartition
-from eos_client.observe import Event, EventHook, log_event
+from eos_client.errors import ConfigurationError
+from eos_client.observe import Event, EventHook, FaultLog, log_event
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _RECORDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
@@ -26,6 +27,10 @@ _COUNTS_OF_BATCH = {
     "tasks_repeated": ("spark_tasks_repeated", "Slots whose task was not Spark's first attempt."),
 }
 """The counters that go by a field of ``SparkBatchWritten``."""
+_TAKEN = (
+    "this registry has a PrometheusMetrics already: {}. Pass that object to both loops, under a name for each, or give "
+    "this one a registry of its own: PrometheusMetrics(CollectorRegistry())."
+)
 
 
 class PrometheusMetrics:
@@ -33,7 +38,7 @@ class PrometheusMetrics:
 
     Give ``hook("billing")`` to a loop, a client or a sink as its ``hook``, its ``gate`` to `watch_gate`, and the loop's
     ``health`` to `watch_health`. The names of the metrics and what each means are on the page "Monitoring". One object
-    for each registry: a second one raises ``ValueError``, as prometheus_client does for every name that is taken.
+    for each registry: a second one raises ConfigurationError.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
@@ -46,10 +51,10 @@ class PrometheusMetrics:
         def seconds(name: str, help_text: str) -> Histogram:
             return histogram(f"{name}_seconds", help_text, _SECONDS)
 
-        def gauge(name: str, help_text: str) -> Gauge:
-            return Gauge(f"eos_{name}", help_text, ("client",), registry=registry)
-
-        self._transactions = counter("transactions", "Transactions by outcome.", "outcome")
+        try:
+            self._transactions = counter("transactions", "Transactions by outcome.", "outcome")
+        except ValueError as error:
+            raise ConfigurationError(_TAKEN.format(error)) from error
         self._commit_seconds = seconds("transaction_commit", "From the first flush to the broker's confirmation.")
         self._records = counter("records", "Records of committed transactions.", "direction")
         records_help = "Records of a committed transaction."
@@ -63,14 +68,15 @@ class PrometheusMetrics:
         self._recovery_seconds = seconds("producer_recovery", "From a failure to the next confirmed commit.")
         self._rebalances = counter("rebalances", "Rebalance callbacks by kind.", "kind")
         self._client_errors = counter("client_errors", "Conditions that the client library reported.")
-        self._partitions = gauge("assigned_partitions", "Partitions that are ours.")
+        self._partitions = Gauge("eos_assigned_partitions", "Partitions that are ours.", ("client",), registry=registry)
         self._batches = counter("spark_batches", "Micro-batches that were written.")
         self._of_batch = {field: counter(name, help_text) for field, (name, help_text) in _COUNTS_OF_BATCH.items()}
         self._batch_seconds = seconds("spark_batch", "To write a micro-batch, on the driver.")
         self._run_seconds = seconds("spark_run_start", "To take the lease, fence all slots and read the ledger.")
         self._step_seconds = counter("spark_step_seconds", "Time of written micro-batches by step.", "step")
         self._leases = counter("spark_leases", "Leases that were taken, renewed or lost.", "event")
-        self._last_batch = gauge("spark_last_batch_id", "The newest micro-batch that is whole.")
+        newest_help = "The newest micro-batch that is whole."
+        self._last_batch = Gauge("eos_spark_last_batch_id", newest_help, ("client",), registry=registry)
         self._scraped = _Scraped()
         self._counts = self._counts_by_event()
         registry.register(self._scraped)
@@ -81,7 +87,7 @@ class PrometheusMetrics:
 
         def count(event: Event, /) -> None:
             if (counts := self._counts.get(type(event))) is not None:
-                counts(client, event)
+                self._scraped.attempt(f"counting {type(event).__name__}", counts, client, event)
             forward(event)
 
         return count
@@ -116,7 +122,7 @@ class PrometheusMetrics:
             observe.CommitRefused: self._commit_refused,
             observe.OutcomeResolved: lambda client, event: self._resolved.labels(client, event.outcome).inc(),
             observe.ProducerRebuilt: lambda client, event: self._rebuilds.labels(client, event.cause).inc(),
-            observe.LagMeasured: self._lag_measured,
+            observe.LagMeasured: lambda client, event: self._scraped.lags.update({client: dict(event.records)}),
             observe.ProducerRecovered: self._recovered,
             observe.PartitionsAssigned: self._assigned,
             observe.PartitionsRevoked: self._taken,
@@ -157,9 +163,6 @@ class PrometheusMetrics:
         kept = self._scraped.lags.get(client, {})
         self._scraped.lags[client] = {place: lag for place, lag in kept.items() if place not in event.partitions}
 
-    def _lag_measured(self, client: str, event: observe.LagMeasured) -> None:
-        self._scraped.lags[client] = dict(event.records)
-
     def _recovered(self, client: str, event: observe.ProducerRecovered) -> None:
         self._recoveries.labels(client, event.action).inc()
         self._recovery_seconds.labels(client).observe(event.to_commit_s)
@@ -188,6 +191,7 @@ class _Scraped:
         self.lags: dict[str, dict[InputPartition, int]] = {}
         self.healths: dict[str, Callable[[], LoopHealth]] = {}
         self.gates: dict[str, CommitGate] = {}
+        self.attempt = FaultLog("metrics").attempt
 
     def collect(self) -> Iterator[Metric]:
         yield from (*self._of_lags(), *self._of_healths(), *self._of_gates())
@@ -207,9 +211,9 @@ class _Scraped:
         live = GaugeMetricFamily("eos_live", "1 while the loop polls in time, else 0.", labels=("client",))
         ready = GaugeMetricFamily("eos_ready", "1 while the loop may commit what it processes.", labels=("client",))
         for client, health in list(self.healths.items()):
-            found = health()
-            live.add_metric((client,), found.live)
-            ready.add_metric((client,), found.ready)
+            if (found := self.attempt(f"asking for the health of {client}", health)) is not None:
+                live.add_metric((client,), found.live)
+                ready.add_metric((client,), found.ready)
         yield from (live, ready)
 
     def _of_gates(self) -> Iterator[Metric]:

@@ -72,3 +72,13 @@ def test_a_port_that_is_taken_is_named_with_the_way_out():
 def test_an_address_that_cannot_be_listened_on_is_named(host, port):
     with pytest.raises(ConfigurationError, match=f"host '{host}', port {port}"):
         ProbeServer(lambda: READY, port, host)
+
+
+def test_a_server_that_is_entered_twice_says_that_it_serves_once():
+    server = ProbeServer(lambda: READY, 0, "127.0.0.1")
+    with server:
+        with pytest.raises(ConfigurationError, match="entered before"), server:
+            pass
+        assert ask(server, "/livez")[0] == 200
+    with pytest.raises(ConfigurationError, match="entered before"), server:
+        pass

@@ -12,6 +12,7 @@ from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord, observe
 from eos_client.core.commit_gate import GateRule
 from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import GroupGeneration, InputPartition
+from eos_client.errors import ConfigurationError
 from eos_client.integration.prometheus import PrometheusMetrics
 from eos_client.testing import SimulatedCluster
 from tests.core.test_observe import EXAMPLES
@@ -180,3 +181,33 @@ def test_the_page_names_every_metric_and_no_other(registry, metrics):
     gate_metrics = {metric.name for metric in registry.collect()}
     named = {name.removesuffix("_total") for name in re.findall(r"^\| `(eos_\w+)`", PAGE, re.MULTILINE)}
     assert named == gate_metrics
+
+
+def test_a_second_object_on_one_registry_is_refused_with_what_to_do(registry, metrics):
+    with pytest.raises(ConfigurationError, match=r"Pass that object to both loops.*CollectorRegistry\(\)"):
+        PrometheusMetrics(registry)
+    metrics.hook("billing")(observe.LoopStopped(reason="test"))
+    PrometheusMetrics(CollectorRegistry())
+
+
+def test_a_health_that_raises_spoils_no_scrape_and_is_logged_once(registry, metrics, caplog):
+    metrics.watch_health("billing", lambda: 1 / 0)
+    metrics.watch_health("orders", lambda: LoopHealth(ready=True, live=True))
+    for _ in range(2):
+        assert registry.get_sample_value("eos_live", {"client": "orders"}) == 1
+        assert sample(registry, "live") is None
+    (told,) = [record for record in caplog.records if record.name == "eos_client"]
+    assert "ZeroDivisionError" in told.exc_text
+
+
+def test_an_event_that_cannot_be_counted_is_passed_on(registry, metrics, monkeypatch, caplog):
+    """A registry of several processes writes to files, and a disk may be full."""
+    passed: list[observe.Event] = []
+    hook = metrics.hook("billing", passed.append)
+    monkeypatch.setattr("prometheus_client.Counter.inc", mock.Mock(side_effect=OSError("No space left on device")))
+    event = observe.OutcomeResolved(outcome="committed", reason="found")
+    hook(event)
+    hook(event)
+    assert passed == [event, event]
+    (told,) = [record for record in caplog.records if record.name == "eos_client"]
+    assert "No space left" in told.exc_text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -10,9 +11,11 @@ import textwrap
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.propagators.textmap import TextMapPropagator
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 
 from eos_client import AsyncExactlyOnceLoop, EosConfig, ExactlyOnceLoop, Outcome, OutputRecord, observe
@@ -495,3 +498,136 @@ def test_a_batch_is_linked_to_all_of_its_records_and_a_record_of_a_batch_that_fa
     [span] = traced.spans
     assert links_of(span) == [(TRACE_ID, SPAN_ID)]
     assert attributes(span)["messaging.batch.message_count"] == 4
+
+
+# -- a tracing SDK that fails ----------------------------------------------------------------------------------------
+
+
+class FailingProcessor(SpanProcessor):
+    """An application's own processor with a defect: ``fails_at`` on_start or on_end."""
+
+    def __init__(self, fails_at: str) -> None:
+        self._fails_at = fails_at
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        if self._fails_at == "on_start":
+            raise KeyError("pod_name")
+
+    def on_end(self, span: Any) -> None:
+        if self._fails_at == "on_end":
+            raise KeyError("pod_name")
+
+
+class FailingSampler(Sampler):
+    def should_sample(self, *_: Any, **__: Any) -> SamplingResult:
+        raise KeyError("pod_name")
+
+    def get_description(self) -> str:
+        return "fails"
+
+
+class FailingPropagator(TextMapPropagator):
+    """A propagator of an application, which reads and writes no context."""
+
+    fields: Any = frozenset({"traceparent"})
+
+    def extract(self, *_: Any, **__: Any) -> Any:
+        raise KeyError("pod_name")
+
+    inject = extract
+
+
+FAULTS = ["on_start", "on_end", "sampler", "propagator", "attributes", "add_link", "is_recording"]
+
+
+@pytest.fixture(params=FAULTS)
+def failing(request: Any, monkeypatch: pytest.MonkeyPatch) -> Traced:
+    """A tracing object whose SDK raises ``KeyError("pod_name")`` at one kind of call."""
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise KeyError("pod_name")
+
+    traced, fault = Traced(), request.param
+    if fault.startswith("on_"):
+        traced.provider.add_span_processor(FailingProcessor(fault))
+    elif fault == "sampler":
+        traced.tracing = TransactionTracing("billing", tracer_provider=TracerProvider(sampler=FailingSampler()))
+    elif fault == "propagator":
+        monkeypatch.setattr("opentelemetry.propagate.get_global_textmap", FailingPropagator)
+    else:
+        for name in ("set_attribute", "set_attributes") if fault == "attributes" else (fault,):
+            monkeypatch.setattr(f"opentelemetry.sdk.trace.Span.{name}", fail)
+    return traced
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+@pytest.mark.parametrize("kind", ["transform", "transform_batch"])
+def test_a_fault_of_the_tracing_sdk_changes_no_outcome_and_is_logged_once(cluster, failing, caplog, kind, on_error):
+    write_traced(cluster, [b"1", b"2"], UPSTREAM)
+    cluster.after(5.0, lambda: write_traced(cluster, [b"3"], UPSTREAM))
+    called: list[Any] = []
+
+    def price(given: Any) -> list[bytes]:
+        records = given if isinstance(given, list) else [given]
+        called.extend(record.value() for record in records)
+        return [record.value() for record in records]
+
+    run_loop(cluster, failing, price, kind=kind, on_error=on_error)
+    assert cluster.values(SINK) == called == [b"1", b"2", b"3"]
+    told = [record for record in caplog.records if "pod_name" in (record.exc_text or "")]
+    assert {record.name for record in told} == {"eos_client"}
+    messages = [record.getMessage() for record in told]
+    assert len(set(messages)) == len(messages) > 0
+
+
+def test_a_transform_that_raises_beside_a_failing_sdk_is_blamed_for_its_own_exception(cluster, failing):
+    write_traced(cluster, [b"1"], UPSTREAM)
+    with pytest.raises(TransformError) as caught:
+        run_loop(cluster, failing, lambda record: 1 / 0)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_an_async_transform_is_called_once_beside_a_failing_sdk(cluster, failing):
+    called: list[Any] = []
+
+    async def price(record: Any) -> Any:
+        called.append(record.value())
+        return record.value()
+
+    write_traced(cluster, [b"1", b"2"], UPSTREAM)
+    run_loop(cluster, failing, price, loop_kind=AsyncExactlyOnceLoop)
+    assert sorted(cluster.values(SINK)) == sorted(called) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("error", [None, RunFencedError("newer")], ids=["written", "fenced"])
+def test_a_batch_of_a_traced_sink_is_written_once_beside_a_failing_sdk(failing, error):
+    written: list[int] = []
+
+    def sink(_frame: Any, batch_id: int) -> None:
+        for event in (*LEASE_EVENTS, SPARK_WRITTEN):
+            failing.tracing.hook(forwarded.append)(event)
+        written.append(batch_id)
+        if error is not None:
+            raise error
+
+    forwarded: list[observe.Event] = []
+    with pytest.raises(RunFencedError) if error else contextlib.nullcontext() as caught:
+        failing.tracing.sink(sink)(None, 7)
+    assert (written, forwarded) == ([7], [*LEASE_EVENTS, SPARK_WRITTEN])
+    assert caught is None or caught.value is error
+
+
+def test_every_event_is_passed_on_beside_a_failing_sdk(failing):
+    passed: list[observe.Event] = []
+    hook = failing.tracing.hook(passed.append)
+    for event, _, _ in EXAMPLES:
+        hook(event)
+    assert passed == [event for event, _, _ in EXAMPLES]
+
+
+def test_a_span_ends_although_its_attributes_cannot_be_set(cluster, monkeypatch):
+    traced = Traced()
+    monkeypatch.setattr("opentelemetry.sdk.trace.Span.set_attributes", lambda *_: 1 / 0)
+    write_traced(cluster, [b"1"])
+    run_loop(cluster, traced, lambda record: record.value())
+    assert [span.name for span in traced.spans] == ["process orders"]
