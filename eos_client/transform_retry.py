@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 
 import tenacity
 
@@ -13,19 +14,25 @@ _ATTEMPTS_MAX = 100_000
 _TOLERANCE_S = 1e-6
 
 
-def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float | None:
+def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float:
     """Return how long ``policy`` waits in all for a transform that always fails; no more is tried from ``limit_s`` on.
 
-    Infinity where it never ends. None where that cannot be known beforehand: the waits are random, or depend on more
-    than the number and the time of the attempts. Raises ConfigurationError for a wait that is no number of seconds.
+    Infinity where it never ends. Raises ConfigurationError where that cannot be known beforehand (the waits are random,
+    or depend on more than the number and the time of the attempts), and for a wait that is no number of seconds.
     """
-    try:
-        first, second = _tried_s(policy, limit_s), _tried_s(policy, limit_s)
-    except ConfigurationError:
-        raise
-    except Exception:  # noqa: BLE001  # the application's own wait or stop, which may need a failure of its own
-        return None
-    return first if first == second else None
+    first, second = _trial(policy, limit_s), _trial(policy, limit_s)
+    if isinstance(first, float) and first == second:
+        return first
+    cause = first if isinstance(first, Exception) else None
+    reason = (
+        f"its wait or stop raised {repr_of(cause)}: correct that, unless they depend on the failure"
+        if cause
+        else "its waits are random"
+    )
+    raise ConfigurationError(
+        f"how long transform_retry may wait is not known beforehand, because {reason}. "
+        "Say how long its waits may take for one record, for example transform_retry_limit_s=30."
+    ) from cause
 
 
 def check_policy(policy: object) -> None:
@@ -46,7 +53,7 @@ def check_policy(policy: object) -> None:
             "transform_retry decides by what the transform returned, but only failures are repeated. Raise an "
             "exception in the transform instead, and name its class by tenacity.retry_if_exception_type."
         )
-    if longest_wait_s(policy, _TOLERANCE_S) == math.inf:  # no limit of its waits would end it
+    if _trial(policy, _TOLERANCE_S) == math.inf:  # no limit of its waits would end it
         raise ConfigurationError(
             "transform_retry never stops and does not wait: it would call the transform for one record for ever. "
             "Give it a stop, for example stop=tenacity.stop_after_attempt(3)."
@@ -61,11 +68,22 @@ def _asks_for_results(retry: object) -> bool:
     )
 
 
+def _trial(policy: tenacity.Retrying, limit_s: float) -> float | Exception:
+    """Return how long ``policy`` waits, or what a wait or stop raised that may need a failure of the application."""
+    try:
+        return _tried_s(policy, limit_s)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # noqa: BLE001
+        return error
+
+
 def _seconds(wait_s: float) -> float:
-    if not wait_s < math.inf:  # nor is NaN
+    if not (isinstance(wait_s, Real) and wait_s < math.inf):  # nor is NaN
+        given = "its total_seconds()" if hasattr(wait_s, "total_seconds") else "one that ends"
         raise ConfigurationError(
-            f"transform_retry: its wait returned {wait_s!r}, which is no number of seconds. Give one that ends, for "
-            "example wait=tenacity.wait_fixed(1)."
+            f"transform_retry: its wait returned {wait_s!r}, which is no number of seconds. Return {given}, or give "
+            "for example wait=tenacity.wait_fixed(1)."
         )
     return wait_s
 
@@ -91,8 +109,7 @@ def bounded(
 ) -> tenacity.Retrying:
     """Return ``policy`` with ``sleep``, for failures only, and ended before it has waited ``waits_max_s`` in all.
 
-    It also ends where ``is_over`` says of the next wait that it would end too late. ``sleep`` treats a negative wait as
-    zero.
+    It also ends where ``is_over`` says of the next wait that it would end too late. ``sleep`` takes one below 0 as 0.
     """
 
     def stop(state: tenacity.RetryCallState) -> bool:

@@ -32,9 +32,7 @@ from eos_client.errors import ConfigurationError
 from eos_client.ports import Deserializer, K_co, Serializer, V_co
 from eos_client.transform_retry import check_policy, longest_wait_s
 
-_COUNTS = frozenset({"max_records", "batch_size"})
 _SECONDS_MAX = 2_000_000  # librdkafka counts milliseconds in 32 bits
-_OPTIONAL_SECONDS = frozenset({"liveness_limit_s", "transform_retry_limit_s"})
 
 
 class OnError(Enum):
@@ -111,8 +109,7 @@ class EosConfig(Generic[K_co, V_co]):
     transform_retry: tenacity.Retrying | None = None
     """How a transform that fails is repeated, in place of the two above: `retry`, `wait` and `stop` count."""
     transform_retry_limit_s: float | None = None
-    """Seconds from the first attempt at a record within which `transform_retry` begins the last one; needed where its
-    waits are random."""
+    """Seconds from a record's first attempt within which `transform_retry` begins the last; needed for random waits."""
     key_deserializer: Deserializer[K_co] | None = None
     """Makes the key that the transform gets: confluent_kafka's, or any callable of bytes and a
     `SerializationContext`."""
@@ -172,15 +169,15 @@ class EosConfig(Generic[K_co, V_co]):
             )
 
     def _check_numbers(self) -> None:
-        for name in (f.name for f in fields(self) if f.name.endswith(("_s", "_max")) or f.name in _COUNTS):
+        for name, kind in ((f.name, f.type) for f in fields(self) if f.type in {"float", "float | None", "int"}):
             value = getattr(self, name)
-            if value is None and name in _OPTIONAL_SECONDS:
+            if value is None and kind == "float | None":
                 continue
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
                 raise ConfigurationError(f"{name}={value!r} must be a number greater than 0, and not infinite.")
-            if name.endswith("_s") and value > _SECONDS_MAX:
+            if kind != "int" and value > _SECONDS_MAX:
                 raise ConfigurationError(f"{name}={value!r} must be at most {_SECONDS_MAX:,} seconds.")
-            if not name.endswith("_s") and not isinstance(value, int):
+            if kind == "int" and not isinstance(value, int):
                 raise ConfigurationError(f"{name}={value!r} must be a whole number.")
 
     def _check_retry(self) -> None:
@@ -195,11 +192,8 @@ class EosConfig(Generic[K_co, V_co]):
                 f"stop=tenacity.stop_after_attempt({self.transform_attempts_max}) means the same."
             )
         check_policy(policy)
-        if limit_s is None and longest_wait_s(policy, self._poll_limit_ms / 1000) is None:
-            raise ConfigurationError(
-                "how long transform_retry may wait is not known beforehand, because its waits are random or depend on "
-                "the failure. Say how long they may take for one record, for example transform_retry_limit_s=30."
-            )
+        if limit_s is None:
+            longest_wait_s(policy, self._poll_limit_ms / 1000)
 
     @property
     def _poll_limit_ms(self) -> int:
@@ -250,7 +244,7 @@ class EosConfig(Generic[K_co, V_co]):
         if self.transform_retry_limit_s is not None:
             return self.transform_retry_limit_s
         policy = self.retry_policy
-        return 0.0 if policy is None else longest_wait_s(policy, self._poll_limit_ms / 1000) or 0.0
+        return 0.0 if policy is None else longest_wait_s(policy, self._poll_limit_ms / 1000)
 
     @property
     def open_limit_s(self) -> float:

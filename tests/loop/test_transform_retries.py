@@ -1,5 +1,6 @@
 """A transform that fails is repeated as a tenacity policy of the application says, and never for too long."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -172,6 +173,42 @@ def test_a_transaction_may_be_open_as_long_as_the_policy_may_wait(policy, wait_s
 def test_a_policy_that_may_wait_for_too_long_or_is_none_is_refused_at_the_start(options, said):
     with pytest.raises(ConfigurationError, match=said):
         config(**options)
+
+
+def never_known(_state: Any) -> bool:
+    raise KeyError("attempts_max")
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (tenacity.Retrying(stop=never_known), r"its wait or stop raised KeyError\('attempts_max'\)"),
+        (tenacity.Retrying(wait=as_it_asks), r"its wait or stop raised AttributeError\(.*retry_after_s"),
+        (tenacity.Retrying(wait=tenacity.wait_random(), stop=THRICE), r"its waits are random"),
+    ],
+)
+def test_a_policy_whose_waits_are_not_known_beforehand_is_refused_with_the_cause(policy, said):
+    with pytest.raises(ConfigurationError, match=f"known beforehand, because {said}.*transform_retry_limit_s=30") as it:
+        config(transform_retry=policy)
+    assert ("raised" in said) == isinstance(it.value.__cause__, (KeyError, AttributeError))
+
+
+@pytest.mark.parametrize("limit_s", [None, 30])
+@pytest.mark.parametrize("wait", [timedelta(seconds=1), None, "1", float("inf"), float("nan")])
+def test_a_wait_that_is_no_number_of_seconds_is_refused_with_what_it_returned(wait, limit_s):
+    policy = tenacity.Retrying(wait=lambda _state: wait, stop=THRICE)
+    with pytest.raises(ConfigurationError, match=r"its wait returned") as it:
+        config(transform_retry=policy, transform_retry_limit_s=limit_s)
+    assert repr(wait) in str(it.value)
+    assert ("total_seconds()" in str(it.value)) == isinstance(wait, timedelta)
+
+
+def test_a_wait_of_tenacity_may_be_given_as_a_timedelta():
+    policy = tenacity.Retrying(wait=tenacity.wait_fixed(timedelta(seconds=2)), stop=THRICE)
+    attempts = Attempts(ValueError("bad"), ValueError("bad"), transform_retry=policy)
+    assert attempts.run() == [b"done"]
+    assert attempts.waits == [2, 2]
+    assert config(transform_retry=policy).retries_wait_s == 4
 
 
 def test_a_wait_that_depends_on_the_failure_is_taken_with_a_limit():
