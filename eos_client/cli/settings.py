@@ -63,14 +63,15 @@ def client_settings(pairs: Sequence[str] | None, file: Path | None, *, of_job: b
         those that a file or the environment holds are the job's, and left out.
     :raises CommandLineError: a file that cannot be read, a value that is no text, number or boolean, a key that has an
         option of its own, or what `parse_settings` refuses.
-    :raises ConfigurationError: a callback, credentials in an address, or a ``sasl.oauthbearer.config`` that cannot be
-        read.
+    :raises ConfigurationError: no name, a callback, credentials in an address, or a bad ``sasl.oauthbearer.config``.
     """
     found = [each for each in (*_settings_in(file), *_settings_in_environment()) if of_job or each[1] not in _OF_JOBS]
     found += [(f"--config {key}", key, value) for key, value in parse_settings(pairs or ()).items()]
     for where, key, value in found:
         if key in _OF_JOBS and not of_job:
             raise CommandLineError(f"{where}: this command takes no {key}")
+        if not key.strip():
+            raise ConfigurationError(f"{where.rstrip(': ')}: a setting has no name. Name it, or leave it out.")
         check_addresses({key: value})
         if key in _OPTION_OF_KEY:
             raise CommandLineError(f"{where}: give it as {_OPTION_OF_KEY[key]} {value}")

@@ -16,6 +16,23 @@ from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
 
+# librdkafka's pairs of names for one setting; its errors have the second one.
+_ALIASES = (
+    ("acks", "request.required.acks"),
+    ("compression.type", "compression.codec"),
+    ("delivery.timeout.ms", "message.timeout.ms"),
+    ("linger.ms", "queue.buffering.max.ms"),
+    ("max.in.flight", "max.in.flight.requests.per.connection"),
+    ("max.partition.fetch.bytes", "fetch.message.max.bytes"),
+    ("retries", "message.send.max.retries"),
+)
+
+
+def names_of(key: str) -> tuple[str, ...]:
+    """Return all of librdkafka's names of the setting ``key``."""
+    return next((names for names in _ALIASES if key in names), (key,))
+
+
 CONSUMER_ONLY = frozenset(
     [
         "auto.commit.enable",
@@ -140,8 +157,7 @@ REFUSED: tuple[tuple[str, frozenset[str], str, str], ...] = (
 )
 
 # Not max.poll.interval.ms, though a transform may take that long: readers, and the new owner of a dead process's
-# partitions, wait for its open transaction this long. After a transform that took longer, transforms run while no
-# transaction is open.
+# partitions, wait for its open transaction this long. After one that took longer, transforms run while none is open.
 _TRANSACTION_TIMEOUT_MS = 10_000
 # librdkafka waits for an answer as long as transaction.timeout.ms less 100 ms: with a long one, a single answer that is
 # lost would use up all the time of a recovery.
@@ -152,12 +168,6 @@ TRANSACTION_LIMIT = "transaction.timeout.ms"
 POLL_LIMIT = "max.poll.interval.ms"
 _POLL_LIMIT_MS = 300_000  # librdkafka's default
 _TOPIC_SETTINGS = "default.topic.config"
-# librdkafka's other names of settings that have a default here or that one of the defaults must agree with.
-_ALIASES: Mapping[str, tuple[str, ...]] = {
-    "acks": ("request.required.acks",),
-    "linger.ms": ("queue.buffering.max.ms",),
-    "message.timeout.ms": ("delivery.timeout.ms",),
-}
 
 
 def merged_settings(client: str, config: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,8 +335,8 @@ def _compatible(defaults: Settings, settings: Settings) -> dict[str, Any]:
 
 def _number(settings: Settings, name: str) -> float | None:
     """Return the number of a setting; of its aliases, the last one given wins. None if none is a number."""
-    names, number = {name, *_ALIASES.get(name, ())}, None
-    for key in (key for key in settings if key in names):
+    number = None
+    for key in (key for key in settings if key in names_of(name)):
         with suppress(TypeError, ValueError):
             number = float(settings[key])
     return number if number is not None and math.isfinite(number) else None
@@ -338,8 +348,8 @@ def _values(defaults: Mapping[str, Default]) -> dict[str, Any]:
 
 def _completed(settings: Settings, defaults: Settings) -> MaskedSettings:
     """Add ``defaults`` to ``settings`` for what was left out, or set to None, under all of its names."""
-    left_out = {k: v for k, v in defaults.items() if all(settings.get(n) is None for n in (k, *_ALIASES.get(k, ())))}
-    without = {n for key in left_out for n in (key, *_ALIASES.get(key, ()))}
+    left_out = {k: v for k, v in defaults.items() if all(settings.get(name) is None for name in names_of(k))}
+    without = {name for key in left_out for name in names_of(key)}
     return MaskedSettings(left_out | {key: value for key, value in settings.items() if key not in without})
 
 

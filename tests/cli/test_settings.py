@@ -125,6 +125,17 @@ def test_the_environment_points_to_the_option_of_a_key_that_has_one(monkeypatch:
         client_settings([], None)
 
 
+def test_a_setting_without_a_name_is_refused_with_where_it_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "client.toml").write_text('"" = "abc"')
+    with pytest.raises(ConfigurationError, match=r"--config-file .*client\.toml: a setting has no name"):
+        client_settings([], tmp_path / "client.toml")
+    monkeypatch.setenv("EOS_CLIENT_CONFIG_", "abc")
+    with pytest.raises(ConfigurationError, match=r"^EOS_CLIENT_CONFIG_: a setting has no name"):
+        client_settings([], None)
+
+
 CALLBACKS = ["error_cb", "stats_cb", "throttle_cb", "oauth_cb", "dr_cb", "on_commit", "on_delivery", "logger"]
 
 

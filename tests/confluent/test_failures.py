@@ -10,10 +10,10 @@ import traceback
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from eos_client import EosProducer, errors
-from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.callback_guard import CallbackGuard, built
 from eos_client.confluent.failures.client_failures import configuration_refused, lacks_credentials, misplaced_call
 from eos_client.confluent.failures.consumer_failures import (
     commit_refused,
@@ -410,6 +410,21 @@ def test_the_cause_is_shown_in_the_traceback():
 def test_a_refused_setting_is_named_with_its_value_unless_that_is_a_secret(key, given):
     refused = KafkaException(KafkaError(KafkaError._INVALID_ARG, f'Invalid value for configuration property "{key}"'))
     assert str(configuration_refused(refused, "consumer", {key: "planted"})).endswith(f"named property{given}.")
+
+
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [
+        ({"linger.ms": "abc"}, '"queue.buffering.max.ms".*named property, here "linger.ms", given as \'abc\'[.]'),
+        ({"delivery.timeout.ms": "abc"}, '"message.timeout.ms".*here "delivery.timeout.ms", given as \'abc\'[.]'),
+        ({"retries": "abc"}, '"message.send.max.retries".*here "retries", given as \'abc\'[.]'),
+        ({"compression.type": "abc"}, '"compression.codec".*here "compression.type", given as \'abc\'[.]'),
+        ({"queue.buffering.max.ms": "abc"}, "\"queue.buffering.max.ms\".*named property, given as 'abc'[.]"),
+    ],
+)
+def test_a_setting_that_the_library_names_by_another_name_is_named_as_it_was_given(settings, given):
+    with pytest.raises(errors.ConfigurationError, match=given):
+        built("producer", Producer, {"bootstrap.servers": "localhost:1", **settings})
 
 
 @pytest.mark.parametrize(

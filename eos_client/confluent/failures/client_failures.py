@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
+from eos_client.config.client_settings import names_of
 from eos_client.config.secret_settings import is_secret
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error, with_cause
 from eos_client.core.error_codes import NOT_AUTHENTICATED
@@ -40,9 +41,11 @@ def configuration_refused(
     text = error.str()
     found = _PROPERTY.search(text)
     key = found[1] if found else ""
+    name = next((name for name in names_of(key) if name in settings), key)
+    alias = "" if name == key else f', here "{name}"'
     # librdkafka reports a number that is out of its range as another one.
-    given = f", given as {settings[key]!r}" if key in settings and not is_secret(key) else ""
-    message = f"the {client} refuses its configuration: {text}. Correct or remove the named property{given}."
+    given = f", given as {settings[name]!r}" if name in settings and not is_secret(name) else ""
+    message = f"the {client} refuses its configuration: {text}. Correct or remove the named property{alias}{given}."
     return with_cause(make_kafka_error(errors.ConfigurationError, error, message), exception)
 
 
