@@ -15,12 +15,13 @@ from eos_client.cli.printable import printable
 from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.transactions import cluster_admin, survey, transactions_admin
 from eos_client.config import EosConfig
-from eos_client.config.client_settings import for_producer
+from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
 from eos_client.core.internal_logs import INTERNAL_LOGS, OFFSETS_LOG, whole_number
 from eos_client.core.transaction_timeout import LIMIT_KEY
-from eos_client.errors import ClusterUnfitError, EosError
+from eos_client.errors import ClusterUnfitError, ConfigurationError, EosError
+from eos_client.loop import ExactlyOnceLoop
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
@@ -47,13 +48,21 @@ def diagnose(options: DoctorOptions) -> list[Finding]:
     :raises ClusterUnavailableError: nobody answers.
     """
     config = EosConfig(
-        {**options.settings, "bootstrap.servers": options.bootstrap_servers},
+        {"log_level": LOG_LEVEL_CRITICAL, **options.settings, "bootstrap.servers": options.bootstrap_servers},
         group_id=options.group_id or "eos-client-doctor",
         transactional_id=options.transactional_id,
     )
-    accepted = Finding(Level.OK, "configuration", "nothing in it breaks exactly-once")
     with cluster_admin(options) as admin:
-        return [accepted, *examine(_gather(admin, config, options))]
+        return [_configuration(config), *examine(_gather(admin, config, options))]
+
+
+def _configuration(config: EosConfig) -> Finding:
+    """Build a loop, which runs nothing, for what it refuses at its start."""
+    try:
+        ExactlyOnceLoop(config, ["any"], lambda _record: None, hook=lambda _event: None).close()
+    except ConfigurationError as error:
+        return Finding(Level.FAIL, "configuration", str(error), "correct the named setting: no loop starts with it")
+    return Finding(Level.OK, "configuration", "nothing in it breaks exactly-once")
 
 
 def _gather(admin: ClusterAdmin, config: EosConfig, options: DoctorOptions) -> Facts:

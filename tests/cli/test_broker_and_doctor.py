@@ -103,6 +103,7 @@ def test_the_doctor_finds_a_development_cluster_fit_with_warnings(cluster: Any, 
         (["--config", "transaction.timeout.ms=900001"], 6, "not fit for exactly-once: transaction.timeout.ms"),
         (["--config", "enable.idempotence=false"], 4, "enable.idempotence='false' breaks exactly-once"),
         (["--config", "no.such.key=1"], 4, "no.such.key"),
+        (["--config", "max.poll.interval.ms=10"], 6, "not fit for exactly-once: configuration"),
     ],
 )
 def test_the_doctors_exit_status_tells_what_is_wrong(
@@ -111,6 +112,23 @@ def test_the_doctors_exit_status_tells_what_is_wrong(
     doctor = typed("doctor", "--bootstrap", cluster.bootstrap_servers, *arguments)
     assert doctor.wait() == status
     assert message in doctor.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"max.poll.interval.ms": "10"}, "the consumer refuses its configuration: .*max.poll.interval.ms"),
+        ({"session.timeout.ms": "300001"}, "the consumer refuses its configuration: .*session.timeout.ms"),
+        ({"client.id": "b\u00fcro"}, "client.id='b\u00fcro' has other characters than printable ASCII"),
+        ({"message.timeout.ms": "600000", "transaction.timeout.ms": "60000"}, "the producer .*message.timeout.ms"),
+    ],
+)
+def test_the_doctor_finds_what_a_loop_refuses_and_goes_on(cluster: Any, settings: dict[str, str], words: str) -> None:
+    found = diagnose(DoctorOptions(bootstrap_servers=cluster.bootstrap_servers, settings=settings))
+    (configuration,) = [finding for finding in found if finding.subject == "configuration"]
+    assert configuration.level is Level.FAIL
+    assert re.search(words, configuration.text)
+    assert "brokers" in [finding.subject for finding in found]
 
 
 def test_a_user_who_may_not_read_settings_still_learns_the_rest(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
