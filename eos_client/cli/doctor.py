@@ -28,10 +28,7 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions(ClusterAccess):
-    """The options of ``eos-client doctor``.
-
-    ``longest_pause_s``: how many seconds the job may be without a record, or be stopped.
-    """
+    """The options of ``eos-client doctor``. ``longest_pause_s``: how long a job may be without a record, or stopped."""
 
     group_id: str | None = None
     topics: Sequence[str] = ()
@@ -44,7 +41,7 @@ class DoctorOptions(ClusterAccess):
 def diagnose(options: DoctorOptions) -> list[Finding]:
     """Ask the cluster and return all findings.
 
-    :raises ConfigurationError: the configuration alone would break exactly-once.
+    :raises ConfigurationError: the configuration alone would break exactly-once, or a client refuses it.
     :raises ClusterUnavailableError: nobody answers.
     """
     config = EosConfig(
@@ -52,6 +49,7 @@ def diagnose(options: DoctorOptions) -> list[Finding]:
         group_id=options.group_id or "eos-client-doctor",
         transactional_id=options.transactional_id,
     )
+
     with cluster_admin(options) as admin:
         return [_configuration(config), *examine(_gather(admin, config, options))]
 

@@ -61,9 +61,8 @@ class Facts:
     """Everything that the checks look at. ``config``: the client settings in force, ours and the user's.
 
     ``may_use_id`` says whether transactions may be run under ``transactional_id``; where it is ``None``, ``id_unknown``
-    says why. ``internal_topics`` lacks those that this user may not see.
-    ``survey`` is of the open transactions; without one, ``no_survey`` says why. ``longest_pause_s``: how many
-    seconds a job may be without a record, or be stopped.
+    says why. ``internal_topics`` lacks those that this user may not see. ``survey`` is of the open transactions;
+    without one, ``no_survey`` says why. ``longest_pause_s``: how long a job may be without a record, or stopped.
     """
 
     cluster: ClusterDescription
@@ -256,7 +255,7 @@ def check_expiry(facts: Facts) -> Iterator[Finding]:
         if (limit := whole_number(facts.broker, key)) is None:
             continue
         limit_s = limit * unit_ms / 1000
-        text = f"{what} after {shown_age(round(limit_s))} without {consequence}; the longest pause is {pause}"
+        text = f"{what} forgotten after {shown_age(round(limit_s))} without {consequence}; the longest pause is {pause}"
         if facts.longest_pause_s < limit_s:
             yield _ok(key, text)
         else:
@@ -265,16 +264,11 @@ def check_expiry(facts: Facts) -> Iterator[Finding]:
 
 
 _EXPIRIES = (
-    (
-        "transactional.id.expiration.ms",
-        1,
-        "an id is forgotten",
-        "a transaction: the first one after it is aborted and repeated",
-    ),
+    ("transactional.id.expiration.ms", 1, "an id is", "a transaction: the first one after it is aborted and repeated"),
     (
         "offsets.retention.minutes",
         60_000,
-        "a group's offsets are forgotten",
+        "a group's offsets are",
         "a member: auto.offset.reset then decides what is read",
     ),
 )

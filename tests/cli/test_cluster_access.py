@@ -170,7 +170,7 @@ def test_a_reader_says_when_an_open_transaction_holds_it_back(cluster: Any, monk
 def test_group_offsets_are_read_without_joining_the_group(cluster: Any, stable: bool) -> None:
     topic = cluster.topic("read", partitions=3)
     group = f"{cluster.prefix}-group"
-    with GroupOffsets(cluster.bootstrap_servers, group, stable=stable) as offsets:
+    with GroupOffsets(cluster.bootstrap_servers, group, {}, stable=stable) as offsets:
         assert offsets.read(topic, 3) == {0: 0, 1: 0, 2: 0}
         commit_offsets(cluster, group, topic, 42)
         assert offsets.read(topic, 3) == {0: 0, 1: 42, 2: 0}
@@ -184,9 +184,9 @@ def test_only_a_stable_read_waits_for_offsets_of_an_open_transaction(cluster: An
     producer = transactional_producer(cluster)
     producer.begin_transaction()
     producer.send_offsets_to_transaction([TopicPartition(topic, 1, 5)], member.consumer_group_metadata(), 20)
-    with GroupOffsets(cluster.bootstrap_servers, group, stable=False) as offsets:
+    with GroupOffsets(cluster.bootstrap_servers, group, {}, stable=False) as offsets:
         assert offsets.read(topic, 3) == {0: 0, 1: 0, 2: 0}
-    with GroupOffsets(cluster.bootstrap_servers, group, stable=True) as offsets:
+    with GroupOffsets(cluster.bootstrap_servers, group, {}, stable=True) as offsets:
         with pytest.raises(ClusterUnavailableError, match=f"offsets of {topic} could not be read within 1 s"):
             offsets.read(topic, 3, timeout_s=1.0)
         producer.commit_transaction(20)

@@ -22,7 +22,7 @@ def run_line(cluster: Any, reference: str, sources: str, target: str, *more: str
 
 
 def committed(cluster: Any, topic: str, partitions: int = 1) -> dict[int, int]:
-    with GroupOffsets(cluster.bootstrap_servers, f"{cluster.prefix}-group", stable=True) as offsets:
+    with GroupOffsets(cluster.bootstrap_servers, f"{cluster.prefix}-group", {}, stable=True) as offsets:
         return offsets.read(topic, partitions)
 
 

@@ -97,6 +97,20 @@ def test_tail_follows_a_topic_until_it_has_seen_enough(cluster: Any, eos_client:
     assert [line.split("\t")[2] for line in command.out.splitlines()] == ["one", "two"]
 
 
+@pytest.mark.parametrize("settings", [(), ("--config", "allow.auto.create.topics=true")])
+def test_a_topic_that_is_deleted_while_it_is_followed_is_named(
+    cluster: Any, eos_client: Any, settings: tuple[str, ...]
+) -> None:
+    topic = cluster.topic("deleted")
+    command = eos_client("tail", topic, "--bootstrap", cluster.bootstrap_servers, "--count", "5", *settings)
+    cluster.load(topic, [b"one"])
+    command.wait_for(lambda: "one" in command.out, "the first record")
+    cluster.admin.delete_topics([topic])
+    assert command.wait(60) == 6
+    assert f"there is no topic '{topic}' any more" in command.err
+    assert cluster.admin.topics([topic]) == {topic: None}
+
+
 def test_ctrl_c_ends_a_tail_with_status_0(cluster: Any, eos_client: Any, written: str) -> None:
     command = eos_client("tail", written, "--bootstrap", cluster.bootstrap_servers)
     command.wait_for(lambda: "apples" in command.out, "the first record")

@@ -20,12 +20,15 @@ from confluent_kafka import (
 )
 
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
+from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures.kafka_errors import kafka_error
-from eos_client.core.error_codes import GROUP_FORBIDDEN, PARTITION_END
+from eos_client.core.error_codes import GROUP_FORBIDDEN, PARTITION_END, TOPIC_MISSING
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 _FLUSH_TIMEOUT_S = 60.0
 _IDLE_LIMIT_S = 30.0
+_TOPIC_CHECK_S = 3.0
+_MISSING_COUNT_MAX = 3  # answers in a row: the metadata of one broker may be late
 _READERS_GROUP = "eos-client-reader"  # librdkafka demands one; assign() never joins it
 
 
@@ -54,7 +57,7 @@ class TopicLoader(AbstractContextManager["TopicLoader"]):
         settings = {"log_level": LOG_LEVEL_CRITICAL, **config}
         # One request in flight: a batch that is refused must not be overtaken, or it is lost (client_log.py).
         safe = {"enable.idempotence": True, "acks": "all", "max.in.flight": 1}
-        self._producer = Producer({**settings, "bootstrap.servers": bootstrap_servers, **safe})
+        self._producer = built("producer", Producer, {**settings, "bootstrap.servers": bootstrap_servers, **safe})
 
     def __exit__(self, kind: object, *_: object) -> None:
         try:
@@ -87,7 +90,8 @@ class TopicLoader(AbstractContextManager["TopicLoader"]):
         :raises ClusterUnfitError: a record was refused.
         """
         self._producer.poll(0)
-        self._raise_refused()
+        if self._error is not None:
+            raise ClusterUnfitError(f"the cluster refused a record for {self._topic}: {self._error.str()}")
 
     def flush(self) -> None:
         """Wait until every queued record is confirmed.
@@ -95,7 +99,7 @@ class TopicLoader(AbstractContextManager["TopicLoader"]):
         :raises ClusterUnavailableError: some were not within _FLUSH_TIMEOUT_S seconds.
         """
         left = self._producer.flush(_FLUSH_TIMEOUT_S)
-        self._raise_refused()
+        self.serve()
         if left:
             raise ClusterUnavailableError(
                 f"{left} records for {self._topic} were not confirmed within {_FLUSH_TIMEOUT_S:g} s"
@@ -106,10 +110,6 @@ class TopicLoader(AbstractContextManager["TopicLoader"]):
             self.loaded += 1
         elif self._error is None:
             self._error = error
-
-    def _raise_refused(self) -> None:
-        if self._error is not None:
-            raise ClusterUnfitError(f"the cluster refused a record for {self._topic}: {self._error.str()}")
 
 
 def read_topic(
@@ -159,7 +159,7 @@ def tail_topic(
     :raises ClusterUnfitError: the topic may not be read, or is no longer there.
     """
     start = OFFSET_BEGINNING if from_start else OFFSET_END
-    unread = set(range(partition_count))
+    unread, asked_at, missing_count = set(range(partition_count)), time.monotonic(), 0
     with closing(_reader(bootstrap_servers, config, committed_only=committed_only)) as consumer:
         consumer.assign([TopicPartition(topic, partition, start) for partition in sorted(unread)])
         while follow or unread:
@@ -171,6 +171,11 @@ def tail_topic(
                     unread.discard(cast("int", message.partition()))
                 elif not error.retriable():
                     raise ClusterUnfitError(f"{topic} cannot be read: {error.str()}")
+            if time.monotonic() - asked_at > _TOPIC_CHECK_S:
+                missing_count = missing_count + 1 if _is_missing(consumer, topic) else 0
+                if missing_count == _MISSING_COUNT_MAX:
+                    raise ClusterUnfitError(f"there is no topic {topic!r} any more: it was deleted while it was read")
+                asked_at = time.monotonic()
 
 
 class GroupOffsets(AbstractContextManager["GroupOffsets"]):
@@ -182,9 +187,7 @@ class GroupOffsets(AbstractContextManager["GroupOffsets"]):
     :param stable: wait for open transactions that hold offsets (KIP-447), as a new owner would.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, group_id: str, config: Mapping[str, Any] | None = None, *, stable: bool
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, group_id: str, config: Mapping[str, Any], *, stable: bool) -> None:
         self._consumer = _reader(bootstrap_servers, config, group_id=group_id, committed_only=stable)
 
     def __exit__(self, *_: object) -> None:
@@ -211,11 +214,21 @@ def _reader(
     own = {
         "bootstrap.servers": bootstrap_servers,
         "group.id": group_id,
+        "allow.auto.create.topics": False,
         "enable.auto.commit": False,
         "enable.partition.eof": True,  # the end may be a control record, which is never delivered
         "isolation.level": "read_committed" if committed_only else "read_uncommitted",
     }
-    return Consumer({"log_level": LOG_LEVEL_CRITICAL, **(config or {}), **own})
+    return built("consumer", Consumer, {"log_level": LOG_LEVEL_CRITICAL, **(config or {}), **own})
+
+
+def _is_missing(consumer: Consumer, topic: str) -> bool:
+    """Whether a broker says that there is no such topic: librdkafka does not report one that is deleted meanwhile."""
+    try:
+        error = consumer.list_topics(topic, timeout=1.0).topics[topic].error
+    except KafkaException:
+        return False
+    return error is not None and error.name() in TOPIC_MISSING
 
 
 def _consumed(consumer: Consumer) -> list[Message]:
@@ -224,9 +237,7 @@ def _consumed(consumer: Consumer) -> list[Message]:
 
 
 def _stored(message: Message, unfinished: set[int], end_offsets: Mapping[int, int]) -> StoredRecord | None:
-    error, partition, offset = message.error(), message.partition(), message.offset()
-    if partition is None or offset is None:
-        raise ClusterUnfitError(f"a reader got an error: {error}")
+    error, partition, offset = message.error(), cast("int", message.partition()), cast("int", message.offset())
     if error is not None and error.name() != PARTITION_END:
         raise ClusterUnfitError(f"partition {partition} cannot be read: {error.str()}")
     # read_committed reports an end at each open transaction as well: only the one that was asked for counts.
