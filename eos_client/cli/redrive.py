@@ -1,7 +1,7 @@
 """``eos-client redrive``: sends dead letters back to the topic they came from, each exactly once.
 
 A letter that is not sent, because it does not match or cannot be sent, is written to the end of its topic in the same
-transaction: the group's offset passes it, and the next run finds it again.
+transaction: the group's offset passes it, and the next run finds it again. A record that is no letter is never written.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from eos_client.cli.failures import CommandLineError, LettersRefusedError, LettersWaitError
@@ -25,7 +25,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets, read_topic
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.core.model import InputPartition, Outcome
-from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, OutputRefusedError
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, InputPositionError, OutputRefusedError
 from eos_client.loop.stop_signals import StopSignals
 from eos_client.observe import Event, TransactionAborted, log_event
 from eos_client.ports import Clock
@@ -51,7 +51,7 @@ class RedriveOptions(ClusterAccess):
 
 @dataclass(slots=True)
 class Tally:
-    """Outcomes of letters: sent by topic, kept because they do not match, refused with the reason."""
+    """Outcomes of letters: sent by topic, kept because they do not match, refused or passed over with the reason."""
 
     sent: Counter[str] = field(default_factory=Counter)
     kept: int = 0
@@ -67,10 +67,11 @@ class Tally:
 def redrive(options: RedriveOptions) -> None:
     """Send the letters that are in the topic now, print their outcomes, and return.
 
-    :raises LettersRefusedError: some cannot be sent.
+    :raises LettersRefusedError: some cannot be sent, or are no letters.
     :raises LettersWaitError: some could not be read yet.
     :raises ClusterUnavailableError: a broker did not answer, so that not every letter that waits is known.
     :raises ClusterUnfitError: a topic is not there, or may not be used.
+    :raises InputPositionError: the group's offset lies beyond the end of the letters.
     :raises CommandLineError: a topic name is invalid, or that of an internal topic.
     """
     for option, name in (("TOPIC", options.topic), ("--to", options.target)):
@@ -107,19 +108,15 @@ class _Events:
     """Logs events, but an abort only once its block was left: the error of the one that ends the run says the same."""
 
     def __init__(self) -> None:
-        self._abort: TransactionAborted | None = None
+        self._aborts: list[Event] = []
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, TransactionAborted):
-            self._abort = event
-        else:
-            log_event(event)
+        (self._aborts.append if isinstance(event, TransactionAborted) else log_event)(event)
 
     def log_abort(self) -> None:
         """Log the abort of the block that was left, if it was aborted."""
-        if self._abort is not None:
-            log_event(self._abort)
-            self._abort = None
+        while self._aborts:
+            log_event(self._aborts.pop())
 
 
 def client_config(options: RedriveOptions) -> EosConfig:
@@ -136,7 +133,7 @@ def _print_summary(options: RedriveOptions, tally: Tally, blocked_count: int, st
         print(f"{tally.kept} kept in {options.topic}: the error does not hold {options.match!r}")
     if stopped_by:
         print(f"stopped by {stopped_by}: {tally.sent.total()} sent, and what is left waits for the next run")
-    elif not (tally.sent or tally.kept or tally.refused or blocked_count):
+    elif tally == Tally() and not blocked_count:
         print(f"no letter in {options.topic} waits for the group {options.group_id}")
     waiting = (
         f"up to {blocked_count} letters of {options.topic} are in an open transaction or after it and were not read. "
@@ -151,10 +148,9 @@ def _print_summary(options: RedriveOptions, tally: Tally, blocked_count: int, st
 
 
 def _last_letters(admin: ClusterAdmin, options: RedriveOptions) -> tuple[dict[int, int], int]:
-    """Return the offset of the last letter of each partition that the group has not passed.
+    """Return the last offset of each partition that the group has not passed, and how many an open transaction blocks.
 
-    Returns also how many offsets of the topic lie behind an open transaction. The offsets are those of records,
-    because the end of a partition may be the marker of a transaction, which no reader is given.
+    They are those of records: the end of a partition may be the marker of a transaction, which no reader is given.
     """
     described = admin.topics([options.topic])[options.topic]
     if described is None:
@@ -165,21 +161,38 @@ def _last_letters(admin: ClusterAdmin, options: RedriveOptions) -> tuple[dict[in
         passed = group.read(options.topic, count)
     written = admin.end_offsets(options.topic, count)
     ends = admin.end_offsets(options.topic, count, committed_only=True)
+    _require_positions(options, passed, written)
     blocked_count = sum(max(0, written[partition] - end) for partition, end in ends.items())
     last: dict[int, int] = {}
-    origins = set()
-    for letter in read_topic(options.bootstrap_servers, options.topic, ends, options.settings):
-        if letter.offset >= passed[letter.partition]:
-            last[letter.partition] = letter.offset
-            origins.add(letter.headers.get("eos.topic", b"").decode(errors="replace"))
+    has_letters, origins = False, set()
+    for record in read_topic(options.bootstrap_servers, options.topic, ends, options.settings):
+        origin = record.headers.get("eos.topic", b"").decode(errors="replace")
+        has_letters |= origin != ""
+        if record.offset >= passed[record.partition]:
+            last[record.partition] = record.offset
+            origins.add(origin)
+    if last and not has_letters:
+        raise LettersRefusedError(
+            f"{options.topic} holds no dead letters: no record in it has the header eos.topic. Nothing was sent or "
+            f"written. To send back the dead letters of {options.topic}, name their topic, such as {options.topic}.dead"
+        )
     targets = sorted(filter(can_be_sent_to, origins)) if options.target is None else [options.target]
-    missing = [name for name, found in admin.topics(targets).items() if found is None]
+    missing = ", ".join(name for name, found in admin.topics(targets).items() if found is None)
     if missing and last:
         raise ClusterUnfitError(
-            f"letters cannot be sent to {', '.join(missing)}: there is no such topic. Create it, or name another one "
-            "by --to."
+            f"letters cannot be sent to {missing}: there is no such topic. Create it, or name another one by --to."
         )
     return last, blocked_count
+
+
+def _require_positions(options: RedriveOptions, passed: Mapping[int, int], written: Mapping[int, int]) -> None:
+    for partition, end in written.items():
+        if passed[partition] > end:
+            raise InputPositionError(
+                f"the group {options.group_id} goes on at offset {passed[partition]} of {options.topic}[{partition}], "
+                f"beyond its end at {end}: which letters it has sent back cannot be known. Reset the group's offset of "
+                "this partition, or name a new group by --group, which begins with the oldest letter."
+            )
 
 
 class Redrive:
@@ -324,11 +337,12 @@ class Redrive:
     def _send_or_keep(self, txn: Transaction, letter: Any) -> None:
         where = f"{letter.topic()}[{letter.partition()}]@{letter.offset()}"
         self._places.append(where)
-        if self._options.match is not None and self._options.match not in error_of(letter):
+        if not dict(letter.headers() or ()).get("eos.topic"):
+            self._pending.refused.append(f"the record at {where} is no dead letter: it has no header eos.topic")
+        elif self._options.match is not None and self._options.match not in error_of(letter):
             self._keep(txn, letter)
             self._pending.kept += 1
-            return
-        if refusal := self._refused.get(where) or self._refusal_to_send(txn, letter):
+        elif refusal := self._refused.get(where) or self._refusal_to_send(txn, letter):
             self._keep(txn, letter)
             self._pending.refused.append(f"the letter at {where} stays: {refusal}")
 
@@ -336,14 +350,7 @@ class Redrive:
         """Send ``letter``; return why that is refused, None where it is not."""
         try:
             record = redriven(letter, self._options.target)
-            txn.produce(
-                str(record.topic),
-                record.value,
-                record.key,
-                headers=record.headers,
-                partition=record.partition,
-                timestamp_ms=record.timestamp_ms,
-            )
+            txn.produce(**asdict(record))
         except (ValueError, OutputRefusedError) as error:
             return error
         self._pending.sent[str(record.topic)] += 1
@@ -351,11 +358,5 @@ class Redrive:
 
     def _keep(self, txn: Transaction, letter: Any) -> None:
         _kind, timestamp_ms = letter.timestamp()
-        txn.produce(
-            letter.topic(),
-            letter.value(),
-            letter.key(),
-            headers=letter.headers(),
-            partition=letter.partition(),
-            timestamp_ms=timestamp_ms if timestamp_ms > 0 else None,
-        )
+        place = {"partition": letter.partition(), "timestamp_ms": timestamp_ms if timestamp_ms > 0 else None}
+        txn.produce(letter.topic(), letter.value(), letter.key(), headers=letter.headers(), **place)

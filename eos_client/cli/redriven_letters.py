@@ -25,8 +25,6 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
     topic, partition = eos_headers.get("eos.topic"), eos_headers.get("eos.partition")
     if "eos.omitted" in eos_headers:
         raise ValueError(f"it lacks the record's {eos_headers['eos.omitted']}, which did not fit into it")
-    if target is None and topic is None:
-        raise ValueError("it has no header eos.topic: it is not a dead letter of this package")
     if (target or topic) == letter.topic():
         raise ValueError(f"{letter.topic()} is the topic of the letters itself: send it to another one by --to")
     if target is None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in __all__
 
 from tests.cli.conftest import START_LIMIT_S, Cluster
@@ -116,7 +116,9 @@ def test_letters_behind_an_open_transaction_are_told_with_a_status_of_its_own(
     writer.begin_transaction()
     writer.produce(dead, b"open")
     writer.flush(60)
-    cluster.load(dead, [b"behind"])
+    plain = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    plain.produce(dead, b"behind", headers={"eos.topic": target})
+    plain.flush(60)
     line = ("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", target, "--match", "no route")
     waiting = typed(*line, "--limit", "1")
     assert waiting.wait() == 17
@@ -126,6 +128,65 @@ def test_letters_behind_an_open_transaction_are_told_with_a_status_of_its_own(
     again = typed("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--to", target, "--match", "none")
     assert again.wait() == 0
     assert again.out == f"2 kept in {dead}: the error does not hold 'none'\n"
+
+
+def test_a_topic_without_dead_letters_is_left_as_it_is(cluster: Any, typed: Any) -> None:
+    orders = cluster.topic("orders")
+    cluster.load(orders, [b"one", b"two"])
+    for _run in range(2):
+        command = typed("redrive", orders, "--bootstrap", cluster.bootstrap_servers)
+        assert command.wait() == 15
+        assert command.out == ""
+        assert command.err.startswith(f"eos-client: {orders} holds no dead letters: ")
+        assert f"such as {orders}.dead" in command.err
+        assert cluster.values(orders) == [b"one", b"two"]
+
+
+def test_a_record_among_the_letters_that_is_none_is_passed_over(
+    cluster: Any, typed: Any, letters: tuple[str, str]
+) -> None:
+    source, dead = letters
+    cluster.load(dead, [b"order"])
+    command = typed("redrive", dead, "--bootstrap", cluster.bootstrap_servers)
+    assert command.wait() == 15
+    assert command.out == f"1 sent to {source}\n"
+    omitted, none, total = command.err.splitlines()[-3:]
+    assert "@1 stays: " in omitted
+    assert none.endswith(" is no dead letter: it has no header eos.topic")
+    assert total == f"eos-client: letters that cannot be sent back and stay in {dead}: 2"
+    assert cluster.values(dead).count(b"order") == 1
+
+
+def test_an_offset_of_the_group_beyond_the_end_is_named_with_the_way_out(
+    cluster: Any, typed: Any, letters: tuple[str, str]
+) -> None:
+    source, dead = letters
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    moved = ConsumerGroupTopicPartitions("moved", [TopicPartition(dead, 0, 9999)])
+    wait_for(  # its coordinator may not be there yet
+        lambda: admin.alter_consumer_group_offsets([moved])["moved"].exception(60) is None, "the offset is set"
+    )
+    command = typed("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--group", "moved")
+    assert command.wait() == 6
+    assert f"the group moved goes on at offset 9999 of {dead}[0], beyond its end at 5" in command.err
+    assert "Reset the group's offset" in command.err
+    assert cluster.values(source) == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [["max.poll.interval.ms=10"], ["group.protocol=consumer", "session.timeout.ms=10000"], ["fetch.max.bytes=100"]],
+)
+@pytest.mark.parametrize("name", ["tail", "redrive", "doctor"])
+def test_settings_that_contradict_each_other_are_named(
+    cluster: Any, typed: Any, letters: tuple[str, str], name: str, settings: list[str]
+) -> None:
+    options = [word for setting in settings for word in ("--config", setting)]
+    topic = [] if name == "doctor" else [letters[1]]
+    command = typed(name, *topic, "--bootstrap", cluster.bootstrap_servers, *options)
+    assert command.wait() == 4
+    assert "refuses its configuration" in command.err
+    assert settings[-1].split("=")[0] in command.err
 
 
 @pytest.mark.parametrize("answered", [0, 1])

@@ -144,15 +144,27 @@ def test_a_letter_without_its_value_is_refused_by_name_and_stays_and_the_others_
     redrive = RedriveStage(b"a")
     with redrive.producer.transaction(redrive.consumer) as txn:
         txn.produce(DEAD, b"", headers={"eos.topic": SOURCE, "eos.omitted": "value"})
-        txn.produce(DEAD, b"no letter")
     redrive.fail(b"b")
     tally = redrive.run()
     assert dict(tally.sent) == {SOURCE: 2}
+    (why,) = tally.refused
+    assert why.startswith("the letter at orders.dead[0]@2 stays: it lacks the record's value, which did not")
+    assert redrive.values(DEAD)[-1:] == [b""]
+    assert len(redrive.run().refused) == 1, "whoever runs it again is told again"
+
+
+@pytest.mark.parametrize("options", [{}, {"match": "no such error"}, {"target": SINK}])
+def test_a_record_that_is_no_letter_is_named_and_neither_sent_nor_written_again(options: dict[str, Any]):
+    redrive = RedriveStage()
+    redrive.write_letters(b"a", (b"no letter", {"eos.topic": ""}), b"b")
+    redrive.cluster.write(DEAD, [b"order"])
+    tally = redrive.run(**options)
+    assert (tally.sent.total(), tally.kept) == ((0, 2) if "match" in options else (2, 0))
     first, second = tally.refused
-    assert first.startswith("the letter at orders.dead[0]@2 stays: it lacks the record's value, which did not")
-    assert "it has no header eos.topic" in second
-    assert redrive.values(DEAD)[-2:] == [b"", b"no letter"]
-    assert len(redrive.run().refused) == 2, "whoever runs it again is told again"
+    assert first == "the record at orders.dead[0]@1 is no dead letter: it has no header eos.topic"
+    assert "the record at orders.dead[0]@4" in second, "a marker lies before it"
+    assert [redrive.values(DEAD).count(value) for value in (b"no letter", b"order")] == [1, 1]
+    assert not {b"no letter", b"order"} & {*redrive.values(SOURCE), *redrive.values(SINK)}
 
 
 def test_a_letter_that_the_target_does_not_take_stays():
