@@ -27,6 +27,7 @@ from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, InputPositionError, OutputRefusedError
 from eos_client.loop.stop_signals import StopSignals
+from eos_client.loop.transaction_size import TransactionSize
 from eos_client.observe import Event, TransactionAborted, log_event
 from eos_client.ports import Clock
 
@@ -221,7 +222,7 @@ class Redrive:
         self.done = Tally()
         self._pending = Tally()
         self._places: list[str] = []
-        self._one_by_one_left = 0
+        self._size = TransactionSize(_BATCH)
         self._clock = clock
         self._silence_limit_s = float(producer.settings["transaction.timeout.ms"]) / 1000 + _COORDINATOR_S
         self._awaited, self._since, self._is_reported = "", clock(), False
@@ -243,11 +244,12 @@ class Redrive:
             self._on_block_left()
             if txn.outcome is Outcome.COMMITTED:
                 self.done.add(self._pending)
-                self._one_by_one_left = max(0, self._one_by_one_left - len(self._places))
+                self._size.committed(self._producer.adapter.waited)
                 aborts = 0
             elif txn.outcome is Outcome.ABORTED:
                 self._consumer.resume(self._consumer.assignment())  # redelivered letters have not been sought back yet
-                aborts = 0 if self._isolate_refused() else aborts + 1
+                self._size.shrink_to_one()
+                aborts = 0 if self._brings_progress() else aborts + 1
             if txn.outcome is not Outcome.SKIPPED:
                 self._pending, self._places = Tally(), []
                 if is_stopping() or self._is_full or not (has_read or self._remaining()):
@@ -258,21 +260,19 @@ class Redrive:
                     f"last abort: {txn.reason}"
                 )
 
-    def _isolate_refused(self) -> bool:
-        """Isolate the letter that a broker refused; returns whether the next transaction makes progress.
+    def _brings_progress(self) -> bool:
+        """Whether the abort was a broker's refusal, which the next transaction isolates or leaves out.
 
-        A broker refuses a whole batch (``docs/decisions/outputs.md``), so its letters are read again one by one.
+        A broker refuses a whole batch (``docs/decisions/outputs.md``): only that of a single letter names the letter.
         """
         reason = self._producer.adapter.take_refusal_reason()
-        if reason and len(self._places) > 1:
-            self._one_by_one_left = len(self._places)
-        elif reason and self._pending.sent:
+        if reason and len(self._places) == 1:
+            if not self._pending.sent:
+                raise ClusterUnfitError(
+                    f"the letter at {self._places[0]} cannot be kept, so nothing after it is sent. What was sent "
+                    f"before is committed. Let its topic take it again: the output to {reason}"
+                )
             self._refused[self._places[0]] = f"the output to {reason}"
-        elif reason:
-            raise ClusterUnfitError(
-                f"the letter at {self._places[0]} cannot be kept, so nothing after it is sent. What was sent before "
-                f"is committed. Let its topic take it again: the output to {reason}"
-            )
         return bool(reason)
 
     @property
@@ -319,7 +319,7 @@ class Redrive:
 
     def _pass_on(self, txn: Transaction) -> bool:
         handed_back: set[int] = set()
-        letters = self._consumer.consume(1 if self._one_by_one_left else _BATCH, _POLL_S)
+        letters = self._consumer.consume(self._size.records_max, _POLL_S)
         self._awaited = "" if letters else self._awaited
         for letter in letters:
             partition = letter.partition()

@@ -338,7 +338,9 @@ class TransactionSteps:
             if self.lifecycle.has_begun:
                 self._under_way.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
         except errors.RebuildProducerError as error:
-            return attempt.fail(error)
+            reason, follows = attempt.reason, attempt.fail(error)
+            attempt.reason = f"{reason.rstrip('.')}. Then {error}"
+            return follows
         return TransactionEvent.ABORT_CONFIRMED
 
     def _rebuild(self, attempt: _Attempt) -> TransactionEvent:

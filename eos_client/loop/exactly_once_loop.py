@@ -295,13 +295,10 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 raise
             self._hook(ClientReported(client="loop", error=str(error)))
             return False
-        self._hook(
-            LoopStarted(
-                group_id=self.config.group_id,
-                transactional_id=self._producer.transactional_id,
-                topics=tuple(self._topics),
-            )
+        started = LoopStarted(
+            group_id=self.config.group_id, transactional_id=self._producer.transactional_id, topics=tuple(self._topics)
         )
+        self._hook(started)
         return True
 
     # -- one turn ------------------------------------------------------------------------------------------------
@@ -392,7 +389,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if ending.outcome is Outcome.COMMITTED:
             if spent.records:  # an error event that came alone has brought no progress
                 self._shutdown.committed(spent.records)
-                self._size.committed()
+                self._size.committed(self._adapter.waited)
                 self._aborts.progress()
         elif brings_progress or self._can_shrink(spent):
             self._shutdown.expect_redelivery(spent.records, work)
@@ -402,11 +399,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._pause()
 
     def _can_shrink(self, spent: Spent) -> bool:
-        """Shrink the next transaction if that helps after an abort; returns whether it does."""
+        """Shrink the next transaction if that may help after an abort; returns whether it does for certain."""
         if self._adapter.take_refusal_reason():
             return self._size.narrow(spent.records)
+        has_waited_in_vain = self._adapter.waited >= 1.0  # for too many outputs, or for a cluster that is away
         was_open_too_long = spent.work_s >= self._adapter.library.transaction_timeout_s
-        return (was_open_too_long or spent.longest_s >= self._poll_limit_s) and self._size.shrink_to_one()
+        is_too_slow = was_open_too_long or spent.longest_s >= self._poll_limit_s
+        return (is_too_slow or has_waited_in_vain) and self._size.shrink_to_one() and is_too_slow
 
     def _pause(self) -> None:
         """Wait after repeated aborts."""

@@ -1,4 +1,4 @@
-"""What an abort changes about the next transaction: how many records it may hold, and when it may begin."""
+"""What the end of a transaction changes about the next one: how many records it may hold, and when it may begin."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from eos_client.core.model import Partitions
 from eos_client.errors import ClusterUnavailableError, FatalClientError
 
 _NARROWS_BY = 10
+_WAITED_ENOUGH = 0.25
 _ONE_BY_ONE_MAX = 10
 _BACKOFF_LIMIT_S = 1.0
 _EVICTIONS_MAX = 3
@@ -42,16 +43,20 @@ class TransactionSize:
         return True
 
     def shrink_to_one(self) -> bool:
-        """Shrink to one record after a transaction was open for too long; returns whether that is fewer than before.
+        """Shrink to one record after a transaction took too long; returns whether that is fewer than before.
 
         With one record no transform runs while a transaction is open, because the first output begins it.
         """
         was, self.records_max = self.records_max, 1
         return was > 1
 
-    def committed(self) -> None:
-        """Allow more again."""
-        self.records_max = min(self._max, self.records_max * 2)
+    def committed(self, waited: float = 0.0) -> None:
+        """Allow more again: twice as many, but hardly more once acknowledgements take a quarter of their time limit.
+
+        ``waited``: the part of it that they took. A client quota also lets a transaction wait for the one before it.
+        """
+        grown = int(self.records_max * _WAITED_ENOUGH / max(waited, _WAITED_ENOUGH / 2))
+        self.records_max = min(self._max, max(self.records_max + 1, grown))
         self.one_by_one = self.one_by_one and self.records_max <= _ONE_BY_ONE_MAX
 
 
@@ -66,10 +71,7 @@ class RepeatedAborts:
     def __init__(self, recovery_timeout_s: float, poll_limit_s: float) -> None:
         self._recovery_timeout_s = recovery_timeout_s
         self._poll_limit_s = poll_limit_s
-        self.count = 0
-        self.spent_s = 0.0
-        self.evictions = 0
-        self._partitions: Partitions = frozenset()
+        self.progress()
 
     def progress(self) -> None:
         """Reset: something was committed, or the reason why it was not is known now."""
@@ -77,7 +79,8 @@ class RepeatedAborts:
         self._reset()
 
     def _reset(self) -> None:
-        self.count, self.spent_s, self._partitions = 0, 0.0, frozenset()
+        self.count, self.spent_s = 0, 0.0
+        self._partitions: Partitions = frozenset()
 
     def aborted(self, partitions: Partitions, assigned: Partitions, spent: Spent, reason: str) -> None:
         """Count the abort, for ``reason``, of a transaction with records of ``partitions``.
@@ -103,8 +106,8 @@ class RepeatedAborts:
         if self.spent_s > self._recovery_timeout_s:
             raise ClusterUnavailableError(
                 f"{self.count} transactions in a row were aborted: {self.spent_s:.0f} s of work without a commit "
-                f"(recovery_timeout_s={self._recovery_timeout_s:g}). Nothing is visible; repair the cause and start "
-                f"the process again. Reason of the last abort: {reason}"
+                f"(recovery_timeout_s={self._recovery_timeout_s:g}). Nothing of these transactions is visible; "
+                f"repair the cause and start the process again. Reason of the last abort: {reason}"
             )
 
     def waited(self, seconds: float) -> None:

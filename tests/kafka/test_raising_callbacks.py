@@ -3,7 +3,6 @@
 import collections
 import logging
 import signal
-import socket
 import struct
 import sys
 from contextlib import suppress
@@ -14,8 +13,9 @@ from confluent_kafka import Consumer, KafkaException
 
 from eos_client import EosConsumer, Outcome
 from eos_client.confluent.consumer import safe_close
+from tests.kafka.client_quotas import ask, limit_client
 from tests.kafka.kafka_support import Stage
-from tests.support.waiting import WAIT_S, wait_for
+from tests.support.waiting import wait_for
 from tests.verification import frames
 from tests.verification.protocols import GroupProtocol
 
@@ -211,34 +211,15 @@ def test_a_raising_logger_costs_no_record(loaded):
     reader.consumer.close()
 
 
-def ask(bootstrap, request):
-    """Send a request without a client library; returns what follows the answer's size."""
-    host, port = bootstrap.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), WAIT_S) as connection, connection.makefile("rb") as answers:
-        connection.sendall(request)
-        (size,) = struct.unpack(">i", answers.read(4))
-        return answers.read(size)
-
-
-def limit_requests(bootstrap, client_id, percentage):
-    """AlterClientQuotas v0, which confluent_kafka has no method for; no `percentage` takes the quota away."""
-    entity = frames.string("client-id") + frames.string(client_id)
-    quota = frames.string("request_percentage") + struct.pack(">d?", percentage or 0.0, percentage is None)
-    one = struct.pack(">i", 1)
-    answer = ask(bootstrap, frames.request(49, 0, 1, one + one + entity + one + quota + b"\x00", flexible=False))
-    (error,) = struct.unpack_from(">h", answer, 12)  # behind the correlation id, the throttling and a count
-    assert error == 0
-
-
 def test_a_raising_throttle_cb_costs_no_record(stage):
     feed = Feed(stage)
     reader = Reader(stage, throttle_cb=raises, **{"client.id": stage.group})
     feed.load(EACH)
     wait_for(lambda: reader.seen, "a record", reader.read_one_by_one)
-    limit_requests(stage.bootstrap, stage.group, 0.001)
+    limit_client(stage.bootstrap, stage.group, "request_percentage", 0.001)
     for _ in range(ROUNDS):
         reader.raises_again(reader.read_one_by_one)
-    limit_requests(stage.bootstrap, stage.group, None)
+    limit_client(stage.bootstrap, stage.group, "request_percentage", None)
     reader.reads_everything(feed.each)
     reader.consumer.close()
 

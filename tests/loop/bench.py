@@ -86,6 +86,10 @@ class Bench:
         """Write the numbers from 0 on as records."""
         self.cluster.write("orders", numbers(count), partition=partition)
 
+    def stop_after(self, count: int) -> None:
+        """Let the loop stop when it has committed ``count`` records of partition 0."""
+        self._stops_at = count
+
     def run(self) -> None:
         """Run the loop, which something in it stops."""
         self.cluster.after(ENDS_AFTER_S, lambda: self.loop.stop("the loop does not end"))
@@ -95,7 +99,7 @@ class Bench:
     def run_all(self, records: list[bytes]) -> list[Any]:
         """Write ``records``, run until they are committed, and return the outputs that a reader sees."""
         self.cluster.write("orders", records)
-        self._stops_at = len(records)
+        self.stop_after(len(records))
         self.run()
         assert self.committed >= self._stops_at, self.told[-3:]
         return self.written

@@ -28,6 +28,18 @@ def test_each_commit_doubles_it_up_to_its_first_size():
     assert seen == [2, 4, 8, 16, 32, 50, 50]
 
 
+def test_it_hardly_grows_once_acknowledgements_take_a_quarter_of_their_time_limit():
+    seen = []
+    for waited in (0.0, 0.125, 0.2, 0.25, 0.9):
+        size = TransactionSize(1_000)
+        size.shrink_to_one()
+        while size.records_max < 100:
+            size.committed()
+        size.committed(waited)
+        seen.append(size.records_max)
+    assert seen == [256, 256, 160, 129, 129]
+
+
 def test_records_are_written_together_again_when_more_than_a_few_get_through():
     size = TransactionSize(100)
     size.narrow(60)

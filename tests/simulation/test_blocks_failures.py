@@ -1,6 +1,8 @@
 """Once a call inside a block has failed, nothing of the block is committed, whatever the application does with it."""
 
 import contextlib
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,6 +77,21 @@ def test_a_queue_that_stayed_full_aborts_the_block_although_the_client_library_w
     assert txn.outcome is Outcome.ABORTED
     assert stage.outputs == []
     stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_block_under_a_client_quota_says_what_helps_and_smaller_blocks_get_through(stage):
+    producer, consumer = stage.producer(batch_num_messages=1), stage.subscribed()
+    stage.cluster.brokers.settings = replace(stage.cluster.brokers.settings, producer_byte_rate=100.0)
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value() + b"x" * 80)
+    assert txn.outcome is Outcome.ABORTED
+    assert re.search("client quota .* smaller transactions .* longer `commit_timeout_s`", txn.reason)
+    while sum(stage.cluster.committed(GROUP).values()) < 4:
+        with producer.transaction(consumer) as txn:
+            for record in consumer.consume(1, 0.2):
+                txn.produce(SINK, record.value())
     assert stage.outputs == stage.inputs
 
 

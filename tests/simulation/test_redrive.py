@@ -451,3 +451,14 @@ def test_a_clock_that_is_wrong_ends_the_run_and_the_next_one_sends_the_letters()
     assert redrive.values() == []
     assert dict(redrive.run().sent) == {SOURCE: 2}
     assert redrive.values() == [b"a", b"b"]
+
+
+def test_letters_that_a_client_quota_holds_back_go_in_smaller_transactions():
+    redrive = RedriveStage(settings=BrokerSettings(message_max_bytes=1_000_000))
+    values = [b"%d " % n + b"x" * 10_000 for n in range(400)]
+    redrive.write_letters(*values)
+    redrive.cluster.advance(10.0)
+    redrive.cluster.brokers.settings = BrokerSettings(producer_byte_rate=200_000)
+    assert dict(redrive.run(target=SINK).sent) == {SINK: 400}
+    assert redrive.values(SINK) == values
+    assert len(redrive.stage.named("transaction_aborted")) < 5

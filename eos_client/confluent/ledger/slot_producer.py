@@ -108,7 +108,7 @@ class SlotProducer(ConfluentProducer):
             raise
 
     def _stayed_full(self, what: str) -> EosError:
-        return RetriableError(what)
+        return RetriableError(f"{what}{self.library.last_errors.clause()}")
 
     def send_entry(self, topic: str, slot: int, entry: LedgerEntry, group_metadata: bytes, timeout_s: float) -> None:
         """Add the slot's new ledger entry to the transaction, fenced by the driver's lease (KIP-447)."""

@@ -31,6 +31,10 @@ from eos_client.ports import Clock
 _WORKING_SLICE_S = 0.02
 _QUEUE_WAIT_S = 0.05
 _ABORT_AND_CONTINUE = "Abort, rewind and go on."
+_SMALLER = (
+    "Where a client quota or a slow broker is the reason, smaller transactions help (of a loop: `max_records` and "
+    "`batch_size`), or a longer `commit_timeout_s`"
+)
 _BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: value, key and partition
 _TIMESTAMP = 5  # of the same
 
@@ -57,6 +61,7 @@ class ConfluentProducer:
     False, every fence counts as another instance's. ``words``: the texts for the refusal of an output.
     ``may_look_up_partitions``: whether ``produce`` looks up a partition that librdkafka does not know, which blocks,
     before it refuses the output; so it does in the transactions of sessions and slots.
+    ``waited``: for how much of its time limit the last transaction has waited for acknowledgements; 1.0: in vain.
     """
 
     def __init__(  # noqa: PLR0913  # all have names
@@ -80,6 +85,7 @@ class ConfluentProducer:
         self._clock = clock
         self._may_look_up_partitions = may_look_up_partitions
         self._losses_before_offsets: int | None = None
+        self.waited = 0.0
         self.library = LibraryProducer(
             settings, factory or CONFLUENT_KAFKA.producer, clock, shortest_timeout_s, generate_id=generate_id
         )
@@ -117,7 +123,7 @@ class ConfluentProducer:
         library.init.end_freshness()
         library.log.begin_transaction()
         library.times_given.clear()
-        self._losses_before_offsets = None
+        self._losses_before_offsets, self.waited = None, 0.0
         library.last_errors.begin_transaction()
         calls.record_begin()
 
@@ -293,12 +299,15 @@ class ConfluentProducer:
                 now = self._clock()
                 deadline = now + limit_s if deadline is None else deadline
                 if now > deadline:
-                    what = f"the local queue stayed full for {limit_s:g} s{self.library.last_errors.clause()}"
-                    raise self._stayed_full(what) from full
+                    raise self._stayed_full(f"the local queue stayed full for {limit_s:g} s") from full
             poll(_QUEUE_WAIT_S)
 
     def _stayed_full(self, what: str) -> EosError:
-        return self.calls.must_abort(f"{what}. {_ABORT_AND_CONTINUE}")
+        return self._unacknowledged(what)
+
+    def _unacknowledged(self, what: str) -> EosError:
+        self.waited = 1.0
+        return self.calls.must_abort(f"{what}{self.library.last_errors.clause()}. {_SMALLER}. {_ABORT_AND_CONTINUE}")
 
     @owned()
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
@@ -318,11 +327,13 @@ class ConfluentProducer:
 
     def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
         """Wait until every record is acknowledged, calling ``meanwhile``; raises AbortableError after ``timeout_s``."""
+        began_at = self._clock()
         left = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else FLUSH_SLICE_S, meanwhile)
+        self.waited += (self._clock() - began_at) / max(FLUSH_SLICE_S, timeout_s)
         if left:
-            raise self.calls.must_abort(
-                f"{left} outputs of transactional.id {self.library.transactional_id!r} were not acknowledged "
-                f"within {timeout_s:g} s{self.library.last_errors.clause()}. {_ABORT_AND_CONTINUE}"
+            name = self.library.transactional_id
+            raise self._unacknowledged(
+                f"{left} outputs of transactional.id {name!r} were not acknowledged within {timeout_s:g} s"
             )
 
     @owned(exclusive=True, allow_in_callbacks=True)

@@ -24,6 +24,7 @@ class Brokers:
         self.clock = clock
         self.settings = settings
         self.log_changes = 0
+        self._throttled_until_s = 0.0
         self._topics: dict[str, list[PartitionLog]] = {}
         self.groups = GroupCoordinator(
             clock,
@@ -60,6 +61,12 @@ class Brokers:
         if not 0 <= partition.partition < self.partition_count(partition.topic):
             raise BrokerError("UNKNOWN_TOPIC_OR_PART", f"{partition.topic} [{partition.partition}]")
         return self._topics[partition.topic][partition.partition]
+
+    def throttle(self, size_bytes: int) -> float:
+        """Return when the client quota lets ``size_bytes`` of outputs through, behind those of earlier calls."""
+        free_at_s = max(self.clock.now_s, self._throttled_until_s)
+        self._throttled_until_s = free_at_s + size_bytes / self.settings.producer_byte_rate
+        return free_at_s
 
     def produce(self, partition: PartitionKey, batch: RecordBatch, transactional_id: str | None = None) -> int:
         """Append ``batch`` and return its first offset. A transactional batch must be of a running transaction."""

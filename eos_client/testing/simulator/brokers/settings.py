@@ -33,12 +33,14 @@ class BrokerSettings:
     """The settings of the simulated brokers.
 
     The timestamps of outputs are not limited by default: simulated time begins in 1970, and outputs may have real ones.
+    ``producer_byte_rate``: a client quota, in bytes a second, that all producers share.
     """
 
     commit_validation: CommitCheck = CommitCheck.ASSIGNMENT_EPOCH
     producer_state: ProducerStateKind = ProducerStateKind.FIVE_BATCHES
     max_in_flight_sequence_number_per_connection: int = 10_000_000
     message_max_bytes: int = 1_048_588
+    producer_byte_rate: float = math.inf
     log_message_timestamp_before_max_s: float = math.inf
     log_message_timestamp_after_max_s: float = math.inf
     group_min_session_timeout_s: float = 6.0

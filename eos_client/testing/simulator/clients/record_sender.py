@@ -141,6 +141,16 @@ class RecordSender:
         self._requests.send("InitProducerId", lambda: transactions.init_producer_id(None, timeout_s), assigned)
 
     def _send(self, batch: SentBatch) -> None:
+        """Send ``batch`` when the client quota lets it through."""
+        free_at_s = self._link.brokers.throttle(sum(queued.size_bytes for queued in batch.records))
+        if free_at_s > self._link.clock.now_s:
+            self._timers.at(free_at_s, lambda: self._post(batch))
+        else:
+            self._post(batch)
+
+    def _post(self, batch: SentBatch) -> None:
+        if self.accumulator.queue(batch.partition).sent is not batch:  # purged meanwhile
+            return
         brokers, transactional_id = self._link.brokers, self._settings.transactional_id
 
         def append() -> int:
