@@ -41,7 +41,7 @@ class DoctorOptions(ClusterAccess):
 def diagnose(options: DoctorOptions) -> list[Finding]:
     """Ask the cluster and return all findings.
 
-    :raises ConfigurationError: the configuration alone would break exactly-once, or a client refuses it.
+    :raises ConfigurationError: the configuration alone would break exactly-once.
     :raises ClusterUnavailableError: nobody answers.
     """
     config = EosConfig(
@@ -49,7 +49,6 @@ def diagnose(options: DoctorOptions) -> list[Finding]:
         group_id=options.group_id or "eos-client-doctor",
         transactional_id=options.transactional_id,
     )
-
     with cluster_admin(options) as admin:
         return [_configuration(config), *examine(_gather(admin, config, options))]
 

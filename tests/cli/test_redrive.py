@@ -177,13 +177,12 @@ def test_an_offset_of_the_group_beyond_the_end_is_named_with_the_way_out(
     "settings",
     [["max.poll.interval.ms=10"], ["group.protocol=consumer", "session.timeout.ms=10000"], ["fetch.max.bytes=100"]],
 )
-@pytest.mark.parametrize("name", ["tail", "redrive", "doctor"])
+@pytest.mark.parametrize("name", ["tail", "redrive"])
 def test_settings_that_contradict_each_other_are_named(
     cluster: Any, typed: Any, letters: tuple[str, str], name: str, settings: list[str]
 ) -> None:
     options = [word for setting in settings for word in ("--config", setting)]
-    topic = [] if name == "doctor" else [letters[1]]
-    command = typed(name, *topic, "--bootstrap", cluster.bootstrap_servers, *options)
+    command = typed(name, letters[1], "--bootstrap", cluster.bootstrap_servers, *options)
     assert command.wait() == 4
     assert "refuses its configuration" in command.err
     assert settings[-1].split("=")[0] in command.err
