@@ -108,7 +108,7 @@ class EosProducer:
 
     @limits.setter
     def limits(self, limits: ProducerLimits) -> None:
-        self.adapter.limits = limits
+        self.adapter.limit_by(limits)
 
     @property
     def transactional_id(self) -> str:

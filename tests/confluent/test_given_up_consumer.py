@@ -53,4 +53,4 @@ def test_offsets_that_may_not_be_read_just_now_are_asked_for_again():
         raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
 
     consumer.raw = SimpleNamespace(committed=forbidden)
-    assert consumer.stable([ORDERS]) is None
+    assert consumer.committed_offsets([ORDERS]) is None

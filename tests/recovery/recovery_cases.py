@@ -83,7 +83,7 @@ MEANINGS: dict[str, Meaning | None] = {
     "fenced": Meaning(
         errors.ProducerFencedError, RecoveryAction.STOP_FENCED, "give each running instance a transactional.id"
     ),
-    "unfit": Meaning(errors.ClusterUnfitError, RecoveryAction.STOP_UNFIT, "Repair the cluster, the permissions"),
+    "unfit": Meaning(errors.ClusterUnfitError, RecoveryAction.STOP_UNFIT, "Correct the cause, then start again"),
     "stop": Meaning(errors.FatalClientError, RecoveryAction.STOP_FATAL, "End the process"),
 }
 

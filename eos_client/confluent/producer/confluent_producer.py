@@ -94,6 +94,10 @@ class ConfluentProducer:
         counters = counters or Counters()
         self.registration = Registration(self.calls, self.ownership, counters, self._hook, init_attempt_s)
 
+    def limit_by(self, limits: ProducerLimits) -> None:
+        """Limit later calls by ``limits``."""
+        self.limits = limits
+
     # -- the transaction ---------------------------------------------------------------------------------------------
 
     @owned(claims=True, exclusive=True)

@@ -139,6 +139,10 @@ class LibraryProducer:
         """Return the settings of a transactional producer, with a generated id where none was chosen."""
         return safe_producer_settings(self.settings, self._shortest_timeout_s)
 
+    def take_settings(self, settings: dict[str, Any]) -> None:
+        """Use ``settings`` for the next handle."""
+        self.settings = settings
+
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Replace the SASL credentials, also for the handle that replaces this one."""
         self.settings.update({"sasl.username": username, "sasl.password": password})

@@ -87,7 +87,7 @@ class Registration:
             raise make_kafka_error(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)  # noqa: SLF001
         settings = self.library.settings_with_id()
         self._calls.block_until_registered(settings["transactional.id"])
-        self.library.settings = settings
+        self.library.take_settings(settings)
         self._ownership.end_sharing()
         self._replace_handle()
 
