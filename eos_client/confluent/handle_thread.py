@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -75,6 +76,8 @@ class HandleThread:
         _require_running_interpreter()
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._last: _Call | None = None
+        # Also for one whose owner was never built: a signal handler may raise in its constructor.
+        weakref.finalize(self, self._calls.put, None).atexit = False
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
         _start(self._thread)
 
