@@ -244,7 +244,7 @@ class Redrive:
             self._on_block_left()
             if txn.outcome is Outcome.COMMITTED:
                 self.done.add(self._pending)
-                self._size.committed(self._producer.adapter.waited)
+                self._size.committed(self._producer.adapter.flush_share)
                 aborts = 0
             elif txn.outcome is Outcome.ABORTED:
                 self._consumer.resume(self._consumer.assignment())  # redelivered letters have not been sought back yet

@@ -167,7 +167,7 @@ class EosConsumer:
             return self._deserializers.records(self._next_in_block(session, count, timeout))
         batch = self.member.next_batch(count, timeout)
         if session is not None and session.is_unresolved:  # a commit inside the revoke callback of this very call
-            session.kept.raise_kept()
+            session.kept.raise_failure()
         return self._deserializers.records(batch)
 
     def _report_lag(self) -> None:
@@ -191,7 +191,7 @@ class EosConsumer:
             self._missing.require()
             while True:
                 batch = self.member.next_batch(count, timeout)
-                session.kept.raise_kept()
+                session.kept.raise_failure()
                 session.block.check()
                 records = self._events.records(batch)
                 if records or not batch or self._clock() >= deadline:
@@ -223,7 +223,7 @@ class EosConsumer:
     @owned()
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Fetch ``partitions`` again, each as soon as its start offset is known."""
-        self._library.resume_for_application(partitions, self.member.parts.starts.held)
+        self._library.resume_for_application(partitions, self.member.parts.starts.withheld)
 
     # -- the group and the assignment --------------------------------------------------------------------------------
 

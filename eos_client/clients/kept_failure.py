@@ -11,7 +11,7 @@ class KeptFailure:
     def __init__(self) -> None:
         self.failure: EosError | None = None
 
-    def raise_kept(self) -> None:
+    def raise_failure(self) -> None:
         """Raise it once, if there is one."""
         if self.failure is not None:
             failure, self.failure = self.failure, None

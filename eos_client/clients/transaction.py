@@ -195,7 +195,7 @@ class TransactionSession:
         """
         if self.is_open:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
-            self._producer.calls.outputs_acknowledged()
+            self._producer.calls.record_acknowledged_outputs()
 
     def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
         """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does.
@@ -223,7 +223,7 @@ class TransactionSession:
             if ended is not None and (ended.outcome is Outcome.ABORTED or self._steps.is_idle):
                 return ended
             self.mark_processed()
-            self.kept.raise_kept()
+            self.kept.raise_failure()
             if self._steps.is_idle:
                 self._steps.decisions.end_hold()
                 self.under_way.run_transaction_step(self._producer.calls.drain_events)
@@ -259,11 +259,11 @@ class TransactionSession:
         until = self._clock() + min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
         while self.consumer.plain.unanswered() and self._clock() < until:
             self.consumer.fetching.wait_while_paused(WAIT_SLICE_S)
-            self.kept.raise_kept()
+            self.kept.raise_failure()
         # Before fence_commits() leaves the group: leaving drops work that is not recorded as committed.
         self.consumer.record_manual_commits(self._producer.limits.commit_timeout_s)
         self.consumer.fence_commits()
-        self.kept.raise_kept()
+        self.kept.raise_failure()
 
     def leave_interrupted_block(self) -> None:
         """Begin to end a block whose ``__exit__`` was interrupted."""
@@ -313,7 +313,7 @@ class TransactionSession:
     def abort(self, reason: str) -> Ending:
         """Abort what is open and rewind to the first uncommitted record."""
         with self._producer.library.callback_errors.deferred():
-            self.kept.raise_kept()
+            self.kept.raise_failure()
             return self._undo(reason, self._steps.abort)
 
     def _undo(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
@@ -336,7 +336,7 @@ class TransactionSession:
 
     def end_failed(self, failure: BaseException) -> Ending:
         """Abort what is open because of ``failure``, which was raised while work was being added."""
-        self.kept.raise_kept()
+        self.kept.raise_failure()
         raised = f"the block raised {errors.text_of(failure)}"
         if not self.needs_resume and self._steps.is_idle:  # ended in a rebalance callback, and reported there
             self._steps.clear_work()
@@ -411,7 +411,7 @@ class TransactionSession:
     def recover(self, error: errors.AbortableError | errors.RebuildProducerError) -> Ending:
         """Recover as the class of ``error`` demands; it was raised while work was being added."""
         with self._producer.library.callback_errors.deferred():
-            self.kept.raise_kept()
+            self.kept.raise_failure()
             return self._undo(str(error), lambda _: self._steps.recover(error))
 
     # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises --------------------------------

@@ -19,7 +19,7 @@ from eos_client.clients.recovery import Recovery
 from eos_client.clients.steps_under_way import StepsUnderWay
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
-from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkSettled
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkEnded
 from eos_client.core.model import InputPositions, Outcome, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import NEEDS_REBUILD, Act, Phase, TransactionEvent, TransactionLifecycle
@@ -233,17 +233,17 @@ class TransactionSteps:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             if not attempt.inside_revoke:
-                self._kept.raise_kept()  # a commit inside a callback that was served meanwhile may have taken effect
+                self._kept.raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
             is_finished = attempt.fail(error) is TransactionEvent.HANDLE_FINISHED
             return TransactionEvent.NOT_FLUSHED_BY_HANDLE if is_finished else TransactionEvent.NOT_FLUSHED
         if attempt.inside_revoke:
             return TransactionEvent.FLUSHED_IN_CALLBACK
-        self._kept.raise_kept()
+        self._kept.raise_failure()
         return TransactionEvent.FLUSHED
 
     def _serve_callbacks(self, _: _Attempt) -> TransactionEvent:
         self._consumer.fetching.serve_callbacks()
-        self._kept.raise_kept()
+        self._kept.raise_failure()
         return TransactionEvent.SERVED
 
     def _ask_gate(self, attempt: _Attempt) -> TransactionEvent:
@@ -265,7 +265,7 @@ class TransactionSteps:
         """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
 
         def is_due() -> bool:
-            self._kept.raise_kept()
+            self._kept.raise_failure()
             return self.lifecycle.phase is Phase.DECIDING
 
         ruling, snapshot = self.decisions.decide_after_callbacks(lambda: self._consumer.positions, is_still_due=is_due)
@@ -282,7 +282,7 @@ class TransactionSteps:
                 self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             else:
                 self._consumer.fetching.serve_callbacks(drain=True)
-            self._kept.raise_kept()
+            self._kept.raise_failure()
             ruling, snapshot = self.decisions.decide(self._consumer.positions)
         return ruling, snapshot
 
@@ -427,7 +427,7 @@ class TransactionSteps:
 
     def clear_work(self) -> None:
         """Record that no work is open any more."""
-        self._consumer.gate.observe(WorkSettled())
+        self._consumer.gate.observe(WorkEnded())
         self.records_out = 0
         self.outputs_in_hand = False
         self.decisions.end_hold()

@@ -164,7 +164,7 @@ _TRANSACTION_TIMEOUT_MS = 10_000
 _ANSWER_TIMEOUT_MS = 20_000
 LOG_LEVEL_CRITICAL = 2
 """syslog level: connection failures reach the caller as an error, not as log lines between its own output."""
-TRANSACTION_LIMIT = "transaction.timeout.ms"
+TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 POLL_LIMIT = "max.poll.interval.ms"
 _POLL_LIMIT_MS = 300_000  # librdkafka's default
 _TOPIC_SETTINGS = "default.topic.config"
@@ -255,7 +255,7 @@ def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) 
     ``shortest_timeout_s``: how long one transaction may stay open; a ``transaction.timeout.ms`` below it is refused.
     """
     settings = idempotent_producer_settings(settings)
-    if (given_ms := settings.get(TRANSACTION_LIMIT)) is not None:
+    if (given_ms := settings.get(TRANSACTION_TIMEOUT)) is not None:
         parts = "commit interval + retries of a transform + hold limit + commit timeout"
         _refuse_shorter_transaction(given_ms, shortest_timeout_s, parts)
     if settings.get("transactional.id") == "":
@@ -268,10 +268,10 @@ def safe_producer_settings(settings: Settings, shortest_timeout_s: float = 0.0) 
     socket_ms = (_number(settings, "socket.timeout.ms") or 0) - 100
     generated = {
         "transactional.id": f"eos-{uuid.uuid4()}",
-        TRANSACTION_LIMIT: math.ceil(max(_TRANSACTION_TIMEOUT_MS, shortest_timeout_s * 1000, delivery_ms, socket_ms)),
+        TRANSACTION_TIMEOUT: math.ceil(max(_TRANSACTION_TIMEOUT_MS, shortest_timeout_s * 1000, delivery_ms, socket_ms)),
     }
     settings = _completed(settings, {**_compatible(_values(FAST_TRANSACTIONS), settings), **generated})
-    is_long = (_number(settings, TRANSACTION_LIMIT) or 0) > _ANSWER_TIMEOUT_MS
+    is_long = (_number(settings, TRANSACTION_TIMEOUT) or 0) > _ANSWER_TIMEOUT_MS
     return _completed(settings, {"socket.timeout.ms": _ANSWER_TIMEOUT_MS} if is_long else {})
 
 
@@ -281,7 +281,7 @@ def check_transaction_timeout(settings: Settings, gate: GateSettings, limits: Pr
         f"the gate may hold it for {gate.hold_limit_s:g} s (GateSettings.hold_limit_s), and its commit may take "
         f"{limits.commit_timeout_s:g} s (ProducerLimits.commit_timeout_s)"
     )
-    _refuse_shorter_transaction(settings[TRANSACTION_LIMIT], held_and_committed_s(gate, limits), parts)
+    _refuse_shorter_transaction(settings[TRANSACTION_TIMEOUT], held_and_committed_s(gate, limits), parts)
 
 
 def held_and_committed_s(gate: GateSettings, limits: ProducerLimits) -> float:
@@ -291,7 +291,7 @@ def held_and_committed_s(gate: GateSettings, limits: ProducerLimits) -> float:
 
 def _refuse_shorter_transaction(given_ms: Any, needed_s: float, parts: str) -> None:
     needed_ms = math.ceil(needed_s * 1000)
-    if milliseconds(TRANSACTION_LIMIT, given_ms) < needed_ms:
+    if milliseconds(TRANSACTION_TIMEOUT, given_ms) < needed_ms:
         raise ConfigurationError(
             f'"transaction.timeout.ms"={given_ms!r} is shorter than a transaction may stay open ({needed_ms} ms: '
             f"{parts}): the broker would end it meanwhile. Raise it to {needed_ms} or more, or lower those limits."

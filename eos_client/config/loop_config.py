@@ -13,7 +13,7 @@ import tenacity
 
 from eos_client.config.client_settings import (
     POLL_LIMIT,
-    TRANSACTION_LIMIT,
+    TRANSACTION_TIMEOUT,
     all_settings,
     check_serialiser,
     check_settings,
@@ -206,14 +206,14 @@ class EosConfig(Generic[K_co, V_co]):
                 f"{self._retries_named()} may wait {longest_s:g} s, not below {POLL_LIMIT}={poll_limit_ms}: the "
                 "group would evict this member while it retries. Lower one or raise the other."
             )
-        chosen_ms = milliseconds(TRANSACTION_LIMIT, self.producer_config()[TRANSACTION_LIMIT])
-        if TRANSACTION_LIMIT not in {**self.kafka, **self.producer} and not is_timeout_allowed(chosen_ms, None):
+        chosen_ms = milliseconds(TRANSACTION_TIMEOUT, self.producer_config()[TRANSACTION_TIMEOUT])
+        if TRANSACTION_TIMEOUT not in {**self.kafka, **self.producer} and not is_timeout_allowed(chosen_ms, None):
             raise ConfigurationError(
                 f"a transaction may stay open for {self.open_limit_s:g} s: commit_interval_s={self.commit_interval_s:g}"
                 f", hold_limit_s={self.hold_limit_s:g}, commit_timeout_s={self.commit_timeout_s:g} and {longest_s:g} s "
                 f"of a transform's retries. Brokers allow {DEFAULT_LIMIT_MS} ms "
                 "(transaction.max.timeout.ms). Lower one of them, or raise the brokers' limit and set "
-                f"{TRANSACTION_LIMIT}."
+                f"{TRANSACTION_TIMEOUT}."
             )
         turn_s = max(self.open_limit_s, self.poll_timeout_s)
         if self.liveness_limit_s is not None and self.liveness_limit_s < turn_s:

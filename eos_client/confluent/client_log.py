@@ -77,7 +77,7 @@ class ClientLog:
         self.implicit_ack = self.failed = self.partition_refusal = ""
 
     def log(self, level: int, text: str, *arguments: Any) -> None:
-        """Take note of a line; called while the handle is polled."""
+        """Record a line; called while the handle is polled."""
         facility, line = str(arguments[0]), str(arguments[-1])
         lost = self._reports_loss(facility, line)
         self.losses += lost

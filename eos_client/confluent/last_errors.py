@@ -57,7 +57,7 @@ class LastErrors:
         self._refused = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Take note of ``error`` and hand it on."""
+        """Record ``error`` and pass it on."""
         if self.last is None or error.name() != ALL_BROKERS_DOWN:  # those before say why
             self.last = error
         if self._theirs is not None:
@@ -69,13 +69,13 @@ class LastErrors:
 
         def on_delivery(error: KafkaError | None, message: Any) -> None:
             if error is not None and error.name() not in PURGED:
-                self._note_undelivered(error, message)
+                self._record_undelivered(error, message)
             if theirs is not None:
                 theirs(error, message)
 
         return on_delivery
 
-    def _note_undelivered(self, error: KafkaError, message: Any) -> None:
+    def _record_undelivered(self, error: KafkaError, message: Any) -> None:
         hint = _TOO_LARGE_HINT if error.name() == OUTPUT_TOO_LARGE else ""
         reason = describe_failed_delivery(error, message) + hint
         if not self._undelivered or error.name() != REFUSED_WITH_ANOTHER:

@@ -94,7 +94,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkSettled:
+class WorkEnded:
     """All consumed records were committed, or aborted and rewound: nothing is open."""
 
 
@@ -103,7 +103,7 @@ class HoldEnded:
     """The hold limit has aborted held work: the last revocation will not make the group show another generation."""
 
 
-GateEvent = Assigned | RevocationStarted | RevocationEnded | Lost | WorkSettled | HoldEnded
+GateEvent = Assigned | RevocationStarted | RevocationEnded | Lost | WorkEnded | HoldEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ def next_state(state: GateState, event: GateEvent) -> GateState:
                 revocation=None,
                 lost_work=state.lost_work | (uncommitted & partitions),
             )
-        case WorkSettled():
+        case WorkEnded():
             return replace(state, lost_work=frozenset(), revoked_work=frozenset())
         case HoldEnded():
             revocation = state.revocation

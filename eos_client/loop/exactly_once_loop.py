@@ -389,7 +389,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if ending.outcome is Outcome.COMMITTED:
             if spent.records:  # an error event that came alone has brought no progress
                 self._shutdown.committed(spent.records)
-                self._size.committed(self._adapter.waited)
+                self._size.committed(self._adapter.flush_share)
                 self._aborts.progress()
         elif brings_progress or self._can_shrink(spent):
             self._shutdown.expect_redelivery(spent.records, work)
@@ -402,17 +402,17 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """Shrink the next transaction if that may help after an abort; returns whether it does for certain."""
         if self._adapter.take_refusal_reason():
             return self._size.narrow(spent.records)
-        has_waited_in_vain = self._adapter.waited >= 1.0  # for too many outputs, or for a cluster that is away
+        has_flushed_in_vain = self._adapter.flush_share >= 1.0  # for too many outputs, or for a cluster that is away
         was_open_too_long = spent.work_s >= self._adapter.library.transaction_timeout_s
         is_too_slow = was_open_too_long or spent.longest_s >= self._poll_limit_s
-        return (is_too_slow or has_waited_in_vain) and self._size.shrink_to_one() and is_too_slow
+        return (is_too_slow or has_flushed_in_vain) and self._size.shrink_to_one() and is_too_slow
 
     def _pause(self) -> None:
         """Wait after repeated aborts."""
         if self._aborts.pause_s:
             began_at = self._clock()
             self._member.fetching.wait_while_paused(self._aborts.pause_s)
-            self._aborts.waited(self._clock() - began_at)
+            self._aborts.record_pause(self._clock() - began_at)
 
     def _drain(self) -> None:
         """Commit the open transaction, or abort it when the gate stays closed for ``shutdown_timeout_s``."""

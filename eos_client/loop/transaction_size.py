@@ -50,12 +50,12 @@ class TransactionSize:
         was, self.records_max = self.records_max, 1
         return was > 1
 
-    def committed(self, waited: float = 0.0) -> None:
+    def committed(self, flush_share: float = 0.0) -> None:
         """Allow more again: twice as many, but hardly more once acknowledgements take a quarter of their time limit.
 
-        ``waited``: the part of it that they took. A client quota also lets a transaction wait for the one before it.
+        ``flush_share``: the part of it that they took. A client quota lets a transaction wait for the one before, too.
         """
-        grown = int(self.records_max * _WAITED_ENOUGH / max(waited, _WAITED_ENOUGH / 2))
+        grown = int(self.records_max * _WAITED_ENOUGH / max(flush_share, _WAITED_ENOUGH / 2))
         self.records_max = min(self._max, max(self.records_max + 1, grown))
         self.one_by_one = self.one_by_one and self.records_max <= _ONE_BY_ONE_MAX
 
@@ -110,7 +110,7 @@ class RepeatedAborts:
                 f"repair the cause and start the process again. Reason of the last abort: {reason}"
             )
 
-    def waited(self, seconds: float) -> None:
+    def record_pause(self, seconds: float) -> None:
         """Count a wait before the next attempt as work that has led to no commit."""
         self.spent_s += seconds
 

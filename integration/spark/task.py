@@ -35,7 +35,7 @@ from eos_client.integration.spark.progress import StepClock
 from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
-from eos_client.integration.spark.worker_clients import READERS, SLOTS, HeldSlot, cluster_key, new_reader
+from eos_client.integration.spark.worker_clients import READERS, SLOTS, IdleSlot, cluster_key, new_reader
 from eos_client.ports import Clock
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class SlotAttempt:
         self._producer: SlotProducer | None = None
         self._open = False
         self._begun_at = 0.0
-        self._kept: HeldSlot | None = None
+        self._kept: IdleSlot | None = None
         self._holder = ""
         self._steps = StepClock()
         self._count = ContentCount()
@@ -174,14 +174,14 @@ class SlotAttempt:
         Rows are prefetched while a new one starts. Returns it, and the rows.
         """
         SLOTS.close_stale(self._is_stale)
-        held = SLOTS.take((self._key, self._slot))
+        idle = SLOTS.take((self._key, self._slot))
         # A repeated task starts anew: the failed attempt before it may have fenced the kept producer.
-        if held is not None and self._first_attempt and self._is_known_holder(self._slot, held):
-            self._producer = held.producer
-            self._kept = held
-            return held.producer, batches
-        if held is not None:
-            held.close()
+        if idle is not None and self._first_attempt and self._is_known_holder(self._slot, idle):
+            self._producer = idle.producer
+            self._kept = idle
+            return idle.producer, batches
+        if idle is not None:
+            idle.close()
         with ThreadPoolExecutor(1, "eos-slot") as starter:
             started = starter.submit(self._start_producer)
             prefetched = prefetch_until(batches, started)
@@ -203,16 +203,16 @@ class SlotAttempt:
     def _run(self) -> tuple[str, int]:
         return self._task.identity.query_id, self._task.run
 
-    def _is_known_holder(self, slot: int, held: HeldSlot) -> bool:
-        if held.idle_s > self._settings.handle_idle_s:
+    def _is_known_holder(self, slot: int, idle: IdleSlot) -> bool:
+        if idle.idle_s > self._settings.handle_idle_s:
             return False
-        return held.run == self._run and self._task.holders[slot : slot + 1] == (held.producer.name,)
+        return idle.run == self._run and self._task.holders[slot : slot + 1] == (idle.producer.name,)
 
-    def _is_stale(self, key: tuple[Hashable, int], held: HeldSlot) -> bool:
+    def _is_stale(self, key: tuple[Hashable, int], idle: IdleSlot) -> bool:
         """Whether another producer has taken the slot since. The driver does not know what this batch has kept yet."""
         cluster, slot = key
-        may_be_known = held.run != self._run or held.batch_id < self._task.batch_id
-        return cluster == self._key and may_be_known and not self._is_known_holder(slot, held)
+        may_be_known = idle.run != self._run or idle.batch_id < self._task.batch_id
+        return cluster == self._key and may_be_known and not self._is_known_holder(slot, idle)
 
     def _refuse_older_run(self, marker: LedgerEntry | None) -> None:
         """Raise RunFencedError if a newer run has announced itself: taking the slot would abort its transaction."""
@@ -357,7 +357,7 @@ class SlotAttempt:
         self._producer = None
         producer.ownership.disown()
         self._holder = producer.name
-        SLOTS.put((self._key, self._slot), HeldSlot(producer, self._run, self._task.batch_id, entry))
+        SLOTS.put((self._key, self._slot), IdleSlot(producer, self._run, self._task.batch_id, entry))
 
     # -- reporting ---------------------------------------------------------------------------------------------------
 

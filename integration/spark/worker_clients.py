@@ -27,7 +27,7 @@ _KEPT_MAX = min(128, 16 * (os.cpu_count() or 1))
 
 
 K = TypeVar("K", bound=Hashable)
-C = TypeVar("C", bound="LedgerReader | HeldSlot")
+C = TypeVar("C", bound="LedgerReader | IdleSlot")
 
 
 class IdleClients(Generic[K, C]):
@@ -75,7 +75,7 @@ class IdleClients(Generic[K, C]):
 
 
 @dataclass(eq=False, slots=True)
-class HeldSlot:
+class IdleSlot:
     """A slot's producer with no open transaction, the run and the batch it served last, and the ledger's entry then."""
 
     producer: SlotProducer
@@ -95,7 +95,7 @@ class HeldSlot:
         self.producer.close()
 
 
-SLOTS: IdleClients[tuple[Hashable, int], HeldSlot] = IdleClients()
+SLOTS: IdleClients[tuple[Hashable, int], IdleSlot] = IdleClients()
 """The producers of slots, by `cluster_key` and slot."""
 READERS: IdleClients[Hashable, LedgerReader] = IdleClients()
 """The readers of ledgers, by `cluster_key`."""

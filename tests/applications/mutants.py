@@ -299,7 +299,7 @@ def _a_clock_is_never_at_fault() -> Patch:
 
 
 def _times_given_are_kept() -> Patch:
-    return mock.patch.object(BoundedCalls, "outputs_acknowledged", return_value=None)
+    return mock.patch.object(BoundedCalls, "record_acknowledged_outputs", return_value=None)
 
 
 def _outputs_with_times_are_batched_with_others() -> Patch:

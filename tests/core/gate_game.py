@@ -22,7 +22,7 @@ from eos_client.core.commit_gate import (
     RevocationEnded,
     RevocationStarted,
     Rule,
-    WorkSettled,
+    WorkEnded,
 )
 from eos_client.core.model import GroupGeneration, InputPartition, InputPosition
 from tests.core.gate_language import P0, P1, P2, VariantGate
@@ -141,7 +141,7 @@ class Game:
             )
 
     def _settle(self) -> None:
-        self.gate.observe(WorkSettled())
+        self.gate.observe(WorkEnded())
         self.work = {}
         self.broken = frozenset()
 

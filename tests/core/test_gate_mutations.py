@@ -20,7 +20,7 @@ from eos_client.core.commit_gate import (
     RevocationEnded,
     RevocationStarted,
     Rule,
-    WorkSettled,
+    WorkEnded,
     next_state,
 )
 from eos_client.core.model import InputPartition
@@ -32,7 +32,7 @@ ARMS: dict[type, tuple[str, ...]] = {
     RevocationStarted: ("revoking",),
     RevocationEnded: ("assigned", "revoking", "revocation", "revoked_work"),
     Lost: ("assigned", "revocation", "lost_work"),
-    WorkSettled: ("lost_work", "revoked_work"),
+    WorkEnded: ("lost_work", "revoked_work"),
     HoldEnded: ("revocation",),
 }
 

@@ -14,7 +14,7 @@ from eos_client.core.commit_gate import (
     GatePolicy,
     GateRule,
     GateState,
-    WorkSettled,
+    WorkEnded,
     decide,
     next_state,
 )
@@ -87,7 +87,7 @@ def test_an_event_without_a_transition_is_an_error():
 
 def test_a_gate_table_must_end_with_a_rule_that_always_applies():
     gate = VariantGate(SCENARIOS[0].settings)
-    gate.observe(WorkSettled())
+    gate.observe(WorkEnded())
     question = Ask(SCENARIOS[0].steps[1].expect, GateRule.ALWAYS_OURS).attempt  # type: ignore[union-attr]
     with pytest.raises(StopIteration):
         decide(question, ())  # type: ignore[arg-type]

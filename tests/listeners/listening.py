@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from eos_client.core.commit_gate import CommitGate, GateEvent, WorkSettled
+from eos_client.core.commit_gate import CommitGate, GateEvent, WorkEnded
 from eos_client.core.model import GroupGeneration, InputPartition
 from eos_client.observe import Event
 from eos_client.ports import MembershipSnapshot
@@ -80,7 +80,7 @@ class OpenWork:
 
     def _settle(self) -> None:
         self.positions = frozenset()
-        self._gate.observe(WorkSettled())
+        self._gate.observe(WorkEnded())
 
 
 class ListeningMember:

@@ -41,7 +41,7 @@ def test_on_revoke_runs_between_the_start_of_the_revocation_and_its_commit(membe
         "gate: RevocationStarted",
         "theirs: on_revoke of the consumer with [1]",
         "work: commit",
-        "gate: WorkSettled",
+        "gate: WorkEnded",
         "gate: RevocationEnded",
         "work: departed",
         "event: partitions_revoked",

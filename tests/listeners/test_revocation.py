@@ -40,7 +40,7 @@ class TestRevoked:
         assert member.diary == [
             "gate: RevocationStarted",
             "work: commit",
-            "gate: WorkSettled",
+            "gate: WorkEnded",
             "gate: RevocationEnded",
             "work: departed",
             "event: partitions_revoked",
@@ -99,7 +99,7 @@ class TestRevoked:
         assert member.diary == [
             "gate: RevocationStarted",
             f"work: abort because the application's on_revoke raised {type(error).__name__}: {error}",
-            "gate: WorkSettled",
+            "gate: WorkEnded",
             "gate: RevocationEnded",
             "work: departed",
             "event: partitions_revoked",

@@ -25,7 +25,7 @@ from eos_client.integration.spark.status import SlotOutcome
 from eos_client.integration.spark.task import SlotAttempt, SlotTask
 from eos_client.integration.spark.worker_clients import (
     SLOTS,
-    HeldSlot,
+    IdleSlot,
     cluster_key,
 )
 from tests.spark.local_query import each_once
@@ -119,7 +119,7 @@ class Handle:
 
 def held_slot(name, run, batch_id):
     handle: Any = Handle(name)
-    return HeldSlot(handle, run, batch_id, None)
+    return IdleSlot(handle, run, batch_id, None)
 
 
 def kept_name(driver):

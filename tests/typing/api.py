@@ -43,7 +43,7 @@ from eos_client.core.commit_gate import (
     Lost,
     RevocationEnded,
     RevocationStarted,
-    WorkSettled,
+    WorkEnded,
 )
 from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import InputPartition, InputPosition, ProducerLimits
@@ -443,7 +443,7 @@ def ask_the_gate() -> str:
     gate.observe(RevocationStarted(frozenset({partition})))
     gate.observe(RevocationEnded(frozenset({partition}), now, frozenset()))
     gate.observe(Lost(frozenset({partition})))
-    gate.observe(WorkSettled())
+    gate.observe(WorkEnded())
     ruling = gate.decide(CommitAttempt({partition: InputPosition(3, 9, now)}, now, held_for_s=0.2))
     assert_type(ruling, CommitRuling)
     assert_type(ruling.decision, CommitDecision)

@@ -131,7 +131,7 @@ class ConfluentConsumer:
                 position = InputPosition(run.first_offset, run.next_offset, generation, epoch)
                 handed.hand_over(run.partition, position)
             else:
-                self.library.note_fatal(messages[run.start : run.stop])
+                self.library.record_fatal(messages[run.start : run.stop])
             refusal = forbidden_reset(run.partition, messages[run.stop - 1])
             if refusal is not None:
                 return self._stop_at(batch, run.stop - 1, refusal)

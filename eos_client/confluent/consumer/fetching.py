@@ -246,7 +246,7 @@ class Fetching:
             self._membership.begin_call()
             waiting = [*waiting, *self._fetch_raw(_PREFETCH_STEP, 0)]
         events = [message for message in waiting if message.error() is not None]
-        self._library.note_fatal(events)
+        self._library.record_fatal(events)
         self._parts.handed.journal = None
         if not events:
             self.require_not_given_up()
@@ -279,12 +279,12 @@ class Fetching:
         fetched_up_to = {InputPartition(p.topic, p.partition): p.offset for p in raw.position(assigned)}
         for partition in ours & parts.handed.next_offsets.keys():
             parts.rewinding.rewind(partition, parts.handed.next_offsets[partition], fetched_up_to[partition])
-        at_their_start = ours - parts.handed.next_offsets.keys() - parts.starts.held
+        at_their_start = ours - parts.handed.next_offsets.keys() - parts.starts.withheld
         if fetched := frozenset(p for p in at_their_start if fetched_up_to[p] >= 0):
             parts.reads.forget(fetched)
             parts.starts.await_committed(fetched)
         self._resume_after(ours)
-        parts.starts.mark_may_miss_records(ours - parts.handed.next_offsets.keys() - parts.starts.held)
+        parts.starts.mark_may_miss_records(ours - parts.handed.next_offsets.keys() - parts.starts.withheld)
 
     # -- going back --------------------------------------------------------------------------------------------------
 

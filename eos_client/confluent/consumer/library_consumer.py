@@ -167,9 +167,9 @@ class LibraryConsumer:
         self.raw.pause(partitions)
         self.paused_by_application |= input_partitions(partitions)
 
-    def resume_for_application(self, partitions: list[TopicPartition], held: Partitions) -> None:
-        """Fetch ``partitions`` again; those that are ``held`` are resumed when their start offset is known."""
-        self.raw.resume(to_kafka(input_partitions(partitions) - held) if held else partitions)
+    def resume_for_application(self, partitions: list[TopicPartition], withheld: Partitions) -> None:
+        """Fetch ``partitions`` again; those that are ``withheld`` are resumed when their start offset is known."""
+        self.raw.resume(to_kafka(input_partitions(partitions) - withheld) if withheld else partitions)
         self.paused_by_application -= input_partitions(partitions)
 
     def pause(self, partitions: Partitions) -> None:
@@ -258,7 +258,7 @@ class LibraryConsumer:
 
     # -- failed for good ---------------------------------------------------------------------------------------------
 
-    def note_fatal(self, events: Iterable[Any]) -> None:
+    def record_fatal(self, events: Iterable[Any]) -> None:
         """Keep the fatal error among ``events``, if there is one: librdkafka reports it once."""
         errors = (event.error() for event in events)
         if (error := next((error for error in errors if is_fatal(error)), None)) is not None:

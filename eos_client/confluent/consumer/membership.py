@@ -265,7 +265,7 @@ class Membership:
         keys, retained = input_partitions(partitions), self.assigned
         self.assigned |= keys
         self.is_assigned = True
-        self._note_generation()
+        self._sync_in_callback()
         if self._record_membership_replaced() and retained:
             self._treat_as_lost(retained)
         self._parts.starts.expect(keys)
@@ -273,7 +273,7 @@ class Membership:
 
     def _revoked_from_us(self, partitions: list[TopicPartition]) -> None:
         if not self.is_member_epoch:
-            self._note_generation()
+            self._sync_in_callback()
         keys = input_partitions(partitions)
         if self._record_membership_replaced():
             self._treat_as_lost(self.assigned - keys, keys)
@@ -326,7 +326,7 @@ class Membership:
         self.left_in_call |= keys
         self._parts.departed(keys)
 
-    def _note_generation(self) -> None:
+    def _sync_in_callback(self) -> None:
         """Classic members cannot rejoin before a callback has returned: the generation inside it is synced.
 
         A KIP-848 member can, so its epoch is synced by a drain before the next record is handed over.

@@ -30,14 +30,14 @@ _REPORT_AFTER_S = 30.0
 class _Start:
     """What is known of one partition whose first record was not let through yet.
 
-    ``is_held``: nothing of it is fetched until its start is known. ``lacks_start``: it has no offset to start at, and
+    ``is_withheld``: nothing is fetched until its start is known. ``lacks_start``: it has no offset to start at, and
     may not choose one. ``needs_commit``: with ``latest``, its start offset is not committed yet. ``is_recreated``:
     it is of another topic than before, so no committed offset counts. ``may_miss_records``: records before the first to
     arrive may be missing. ``end``: where it starts without a committed offset.
     ``offset``: where it starts, once ``is_known``; None: at the beginning of the log.
     """
 
-    is_held: bool = False
+    is_withheld: bool = False
     lacks_start: bool = False
     needs_commit: bool = False
     is_recreated: bool = False
@@ -99,9 +99,9 @@ class StartOffsets:
         return frozenset(p for p, start in self._starts.items() if not start.lacks_start)
 
     @property
-    def held(self) -> frozenset[InputPartition]:
+    def withheld(self) -> frozenset[InputPartition]:
         """Partitions of which nothing may be fetched until their start is known."""
-        return frozenset(p for p, start in self._starts.items() if start.is_held or start.lacks_start)
+        return frozenset(p for p, start in self._starts.items() if start.is_withheld or start.lacks_start)
 
     def expect(self, partitions: Iterable[InputPartition]) -> None:
         """Let ``partitions``, which were assigned, start at the group's offset."""
@@ -109,7 +109,7 @@ class StartOffsets:
         for partition in started:
             start = self._start_of(partition)
             start.needs_commit = self._library.reset_policy is ResetPolicy.LATEST
-            start.is_held = start.is_held or partition in self._sought
+            start.is_withheld = start.is_withheld or partition in self._sought
         self._library.resume(started)  # a drain's pause outlives a revocation during the drain
 
     def continue_at(self, sought: Mapping[InputPartition, SoughtStart]) -> None:
@@ -132,7 +132,7 @@ class StartOffsets:
         starts = [self._start_of(partition) for partition in partitions]
         self._library.pause(partitions)
         for start in starts:
-            start.is_held, start.lacks_start = True, False
+            start.is_withheld, start.lacks_start = True, False
         self._resolve({p for p in partitions if not self._starts[p].is_known})
         self._seek_known_starts({})
 
@@ -164,12 +164,12 @@ class StartOffsets:
 
     def forget(self, partitions: Iterable[InputPartition]) -> None:
         """Forget ``partitions``, which have left, or for which the application has chosen a start."""
-        held = self.held & frozenset(partitions)
+        withheld = self.withheld & frozenset(partitions)
         for partition in partitions:
             self._starts.pop(partition, None)
             self._sought.pop(partition, None)
-        if held:
-            self._library.resume(held)
+        if withheld:
+            self._library.resume(withheld)
 
     def filter_batch(self, batch: Batch) -> Batch:
         """Return the records that may be handed over; seeks the partitions that started elsewhere than they should."""
@@ -183,11 +183,11 @@ class StartOffsets:
             if run.partition in waiting and not run.is_error:
                 arrived.setdefault(run.partition, run.first_offset)
         self._learn(arrived)
-        held = frozenset(p for p in arrived if not self._starts[p].is_known and not self._starts[p].is_held)
-        self._library.pause(held)
-        for partition in held:
-            self._starts[partition].is_held = True
-        refused = self._seek_known_starts(arrived) | (arrived.keys() & self.held)
+        withheld = frozenset(p for p in arrived if not self._starts[p].is_known and not self._starts[p].is_withheld)
+        self._library.pause(withheld)
+        for partition in withheld:
+            self._starts[partition].is_withheld = True
+        refused = self._seek_known_starts(arrived) | (arrived.keys() & self.withheld)
         return batch.without(frozenset(refused)) if refused else batch
 
     def _start_of(self, partition: InputPartition) -> _Start:
@@ -197,16 +197,16 @@ class StartOffsets:
         """Read all unknown offsets in one request; if one of them is pending, read the needed ones one by one."""
         unknown = {p: start for p, start in self._starts.items() if not start.is_known and not start.lacks_start}
         is_time = self._clock() >= self._ask_at
-        needed = [p for p, start in unknown.items() if (is_time if start.is_held else p in arrived)]
+        needed = [p for p, start in unknown.items() if (is_time if start.is_withheld else p in arrived)]
         if not needed:
             return
         has_answered = self._resolve(set(unknown))
-        self._note_answer(has_answered, needed)
+        self._record_answer(has_answered, needed)
         if not has_answered and len(self.waiting) > 1:
             for partition in needed:
                 self._resolve({partition})
 
-    def _note_answer(self, has_answered: bool, needed: list[InputPartition]) -> None:
+    def _record_answer(self, has_answered: bool, needed: list[InputPartition]) -> None:
         """Report every _REPORT_AFTER_S seconds that the group does not say where ``needed`` start."""
         now = self._clock()
         if has_answered:
@@ -248,20 +248,20 @@ class StartOffsets:
     def _seek_known_starts(self, arrived: Mapping[InputPartition, int]) -> set[InputPartition]:
         """Seek the partitions whose start is known where that is needed, and return those."""
         sought: set[InputPartition] = set()
-        decided = {p: s for p, s in self._starts.items() if s.is_known and (s.is_held or p in arrived)}
+        decided = {p: s for p, s in self._starts.items() if s.is_known and (s.is_withheld or p in arrived)}
         for partition, start in decided.items():
-            if start.is_held and start.offset is None and self._library.reset_policy is ResetPolicy.ERROR:
+            if start.is_withheld and start.offset is None and self._library.reset_policy is ResetPolicy.ERROR:
                 start.forget()
-                start.is_held, start.lacks_start = False, True
+                start.is_withheld, start.lacks_start = False, True
                 continue
-            if start.is_held or start.differs_from(arrived[partition]):
+            if start.is_withheld or start.differs_from(arrived[partition]):
                 self._seeks.seek(partition, start.goal)
                 sought.add(partition)
             else:
                 # If the call that hands it over is interrupted, the next one goes back to there.
                 self._seeks.handed.set_next_offset(partition, start.goal)
             del self._starts[partition]
-            if start.is_held:
+            if start.is_withheld:
                 self._library.resume(frozenset({partition}))
         return sought
 

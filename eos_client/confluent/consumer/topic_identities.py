@@ -43,7 +43,7 @@ class TopicIdentities:
         self._replaced -= topics
 
     def log(self, level: int, text: str, *arguments: Any) -> None:
-        """Take note of a line; called while the consumer is polled."""
+        """Record a line; called while the consumer is polled."""
         changed = _CHANGED.search(str(arguments[-1]))
         if changed is not None and changed["id"] != _NO_ID:
             known = self._ids.setdefault(changed["topic"], [])

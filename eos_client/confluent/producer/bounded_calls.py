@@ -271,7 +271,7 @@ class BoundedCalls:
             self.blocking_error = named
         return self.remember(named)
 
-    def outputs_acknowledged(self) -> None:
+    def record_acknowledged_outputs(self) -> None:
         """Record that no output is under way; raises ClusterUnfitError if this host's clock has spoiled one."""
         library = self.library
         if library.clock_is_at_fault:

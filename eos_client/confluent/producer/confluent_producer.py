@@ -61,7 +61,7 @@ class ConfluentProducer:
     False, every fence counts as another instance's. ``words``: the texts for the refusal of an output.
     ``may_look_up_partitions``: whether ``produce`` looks up a partition that librdkafka does not know, which blocks,
     before it refuses the output; so it does in the transactions of sessions and slots.
-    ``waited``: for how much of its time limit the last transaction has waited for acknowledgements; 1.0: in vain.
+    ``flush_share``: the share of its time limit that the last transaction waited for acknowledgements; 1.0: in vain.
     """
 
     def __init__(  # noqa: PLR0913  # all have names
@@ -85,7 +85,7 @@ class ConfluentProducer:
         self._clock = clock
         self._may_look_up_partitions = may_look_up_partitions
         self._losses_before_offsets: int | None = None
-        self.waited = 0.0
+        self.flush_share = 0.0
         self.library = LibraryProducer(
             settings, factory or CONFLUENT_KAFKA.producer, clock, shortest_timeout_s, generate_id=generate_id
         )
@@ -127,7 +127,7 @@ class ConfluentProducer:
         library.init.end_freshness()
         library.log.begin_transaction()
         library.times_given.clear()
-        self._losses_before_offsets, self.waited = None, 0.0
+        self._losses_before_offsets, self.flush_share = None, 0.0
         library.last_errors.begin_transaction()
         calls.record_begin()
 
@@ -310,7 +310,7 @@ class ConfluentProducer:
         return self._unacknowledged(what)
 
     def _unacknowledged(self, what: str) -> EosError:
-        self.waited = 1.0
+        self.flush_share = 1.0
         return self.calls.must_abort(f"{what}{self.library.last_errors.clause()}. {_SMALLER}. {_ABORT_AND_CONTINUE}")
 
     @owned()
@@ -333,7 +333,7 @@ class ConfluentProducer:
         """Wait until every record is acknowledged, calling ``meanwhile``; raises AbortableError after ``timeout_s``."""
         began_at = self._clock()
         left = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else FLUSH_SLICE_S, meanwhile)
-        self.waited += (self._clock() - began_at) / max(FLUSH_SLICE_S, timeout_s)
+        self.flush_share += (self._clock() - began_at) / max(FLUSH_SLICE_S, timeout_s)
         if left:
             name = self.library.transactional_id
             raise self._unacknowledged(
