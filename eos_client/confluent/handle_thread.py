@@ -9,7 +9,6 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -76,10 +75,12 @@ class HandleThread:
         _require_running_interpreter()
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._last: _Call | None = None
-        # Also for one whose owner was never built: a signal handler may raise in its constructor.
-        weakref.finalize(self, self._calls.put, None).atexit = False
         self._thread = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
-        _start(self._thread)
+        try:
+            _start(self._thread)
+        except BaseException:  # a signal handler has raised: nobody else could end the thread
+            self.end()
+            raise
 
     def run(self, function: Callable[[], Any], budget_s: float) -> BaseException | None:
         """Run ``function`` and return its error, if it raised one; raises OverdueError after ``budget_s`` real seconds.

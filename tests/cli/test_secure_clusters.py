@@ -281,8 +281,8 @@ def test_a_worker_with_dead_letters_and_a_generated_id_needs_their_topic_and_the
 def test_redrive_needs_what_the_page_lists(site: Site, typed: Any) -> None:
     source, dead = site.topic("source"), site.topic("dead")
     producer = Producer({"bootstrap.servers": site.bootstrap_servers})
-    for topic in (source, ""):
-        producer.produce(dead, b"one", headers={"eos.topic": topic, "eos.partition": "0"})
+    for more in ({}, {"eos.omitted": "value"}):  # the second cannot be sent, and is kept
+        producer.produce(dead, b"one", headers={"eos.topic": source, "eos.partition": "0", **more})
     assert producer.flush(60) == 0
     needed = [
         *on_topic(dead, Op.READ),

@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
 
 import eos_client
+from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
@@ -275,7 +276,7 @@ class Follower:
 @pytest.fixture
 def joined(library: Any) -> tuple[Membership, Any]:
     follower: Any = Follower()
-    membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower, MONOTONIC_CLOCK)
     membership.subscribe(["orders"], follower)
     return membership, follower
 
@@ -355,7 +356,7 @@ def test_no_callback_is_under_way_after_one_that_was_struck_at_any_step_as_it_wa
     library.guard = CallbackGuard()
     for number in itertools.count(1):
         strike, follower = CallbackStrike(number), cast("Any", Follower())
-        membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
+        membership = Membership(library, ThreadOwnership("EosConsumer"), follower, MONOTONIC_CLOCK)
         with strike.armed(), suppress(StrikeError):
             membership.replay_interrupted_callbacks(frozenset({ZERO}))
         if not strike.struck:
@@ -380,7 +381,7 @@ def test_what_the_applications_callback_raises_breaks_nothing_off(joined, librar
 def test_a_kip_848_member_syncs_its_epoch_by_an_emptied_queue_only():
     library: Any = Library(**{"group.protocol": "consumer"})
     follower: Any = Follower()
-    membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower, MONOTONIC_CLOCK)
     membership.subscribe(["orders"], follower)
     library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
     assert membership.needs_sync
@@ -389,7 +390,7 @@ def test_a_kip_848_member_syncs_its_epoch_by_an_emptied_queue_only():
 
 def test_a_topic_is_by_pattern_where_the_subscription_has_one_and_does_not_name_it(library):
     follower: Any = Follower()
-    membership = Membership(library, ThreadOwnership("EosConsumer"), follower)
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower, MONOTONIC_CLOCK)
     membership.subscribe(["orders", "^or.*"], follower)
     assert membership.names("orders")
     assert not membership.is_by_pattern("orders")

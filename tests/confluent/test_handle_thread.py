@@ -340,10 +340,12 @@ def test_no_second_exception_leaves_a_call_running_beside_its_caller_in_simulate
     handle.end()
 
 
-def test_a_thread_whose_owner_was_never_built_ends():
-    """A signal handler that raises in the owner's constructor leaves nobody who could end it."""
-    handle = HandleThread("left without an owner")
-    assert answer(handle, lambda: 1) == 1
-    del handle
-    gc.collect()
-    wait_for(lambda: not threads_named("left without an owner"), "the thread to end")
+def test_a_thread_whose_start_is_interrupted_ends(monkeypatch):
+    def struck(thread):
+        thread.start()
+        raise BrokenOffError
+
+    monkeypatch.setattr(handle_thread, "_start", struck)
+    with pytest.raises(BrokenOffError):
+        HandleThread("never owned")
+    wait_for(lambda: not threads_named("never owned"), "the thread to end")

@@ -60,7 +60,7 @@ class ConfluentConsumer:
         self.settings: Mapping[str, Any] = self.library.settings
         self.parts = parts = PartitionParts(self.library, commit_starts, report, clock)
         self.handed, self.plain = parts.handed, parts.plain
-        self.membership = Membership(self.library, ownership, parts)
+        self.membership = Membership(self.library, ownership, parts, clock)
         self.fetching = Fetching(self.library, self.membership, ownership, parts, report, clock)
         self.work_since = 0.0
         self.was_left_behind = False

@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 _RESET = "auto.offset.reset"
 _STABLE_TIMEOUT_S = 0.5
+_SESSION_TIMEOUT_MS = 45_000
+"""librdkafka's default."""
 _SLICE_S = 1.0
 """The longest delay before an exception raised in a callback leaves a call that waits for records."""
 
@@ -192,6 +194,11 @@ class LibraryConsumer:
     def group_id(self) -> str:
         """The group's name; empty where none is set."""
         return str(self.settings.get("group.id", ""))
+
+    @property
+    def session_timeout_s(self) -> float:
+        """How long a classic group keeps a member that sends no heartbeat (``session.timeout.ms``)."""
+        return float(self.settings.get("session.timeout.ms", _SESSION_TIMEOUT_MS)) / 1000
 
     def naming_errors(self, call: str, topics: Iterable[str] | None = None) -> ErrorTranslation:
         """Translate what ``call`` raises; with ``topics``, also a missing permission on them or the group."""

@@ -21,7 +21,7 @@ from eos_client.confluent.failures.consumer_failures import subscription_refused
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, GroupGeneration, Partitions, is_pattern
-from eos_client.ports import MembershipSnapshot, RebalanceListener, input_partitions
+from eos_client.ports import Clock, MembershipSnapshot, RebalanceListener, input_partitions
 
 
 class Membership:
@@ -43,14 +43,18 @@ class Membership:
 
     _listener: RebalanceListener | None = None
 
-    def __init__(self, library: LibraryConsumer, ownership: ThreadOwnership, parts: PartitionParts) -> None:
+    def __init__(
+        self, library: LibraryConsumer, ownership: ThreadOwnership, parts: PartitionParts, clock: Clock
+    ) -> None:
         self._library = library
+        self._clock = clock
         self._ownership = ownership
         self._parts = parts
         self._generations = GenerationReader()
         self.is_member_epoch = group_protocol(library.settings) == "consumer"
         self.synced_generation: GroupGeneration = UNJOINED
         self._last_generation: GroupGeneration = UNJOINED
+        self._member_since = self._previous_call_at = self._call_at = clock()
         self.assigned: Partitions = frozenset()
         self.is_assigned = False
         self.left_in_call: Partitions = frozenset()
@@ -195,6 +199,7 @@ class Membership:
     def begin_call(self) -> None:
         """Begin a call into the library: nothing has left within it."""
         self.left_in_call = self.rejoined_in_call = frozenset()
+        self._previous_call_at, self._call_at = self._call_at, self._clock()
 
     def end_call(self) -> None:
         """End the call into the library: no rebalance callback is under way."""
@@ -301,14 +306,16 @@ class Membership:
         callback: a cooperative member then joins again under a new member id, and still owns what was not to be
         revoked. Another owner may have committed meanwhile. A group that has KIP-848 members, too, readmits a classic
         member under its old id (``GroupMetadataManager.classicGroupJoinToConsumerGroup``): then only the generations
-        in between, of which there are at least two, show it. A KIP-848 member hears of its loss later.
+        in between, of which there are at least two, show it. A round of a rebalance that was broken off looks the same;
+        but no member is evicted within a session time-out of its last callback. A KIP-848 member hears of it later.
         """
         before, now = self._last_generation, self.synced_generation
         if self.is_member_epoch or not now.is_active_member:
             return False
-        self._last_generation = now
-        has_new_id = now.member_id != before.member_id
-        return before.is_active_member and (has_new_id or now.generation_id > before.generation_id + 1)
+        may_be_evicted = self._call_at - self._member_since >= self._library.session_timeout_s
+        self._last_generation, self._member_since = now, self._previous_call_at
+        has_missed_one = may_be_evicted and now.generation_id > before.generation_id + 1
+        return before.is_active_member and (has_missed_one or now.member_id != before.member_id)
 
     def _treat_as_lost(self, retained: Partitions, revoked: Partitions = frozenset()) -> None:
         """Read ``retained`` from the group's offsets, and commit nothing of what was read of all these before."""
