@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.applications.program import Act, Callback, Event, Odd, Program, Setting, Turn, Write
 
 TAKES = (Turn((Act("consume", 50, 0.3),)),)
@@ -41,25 +43,19 @@ ASSIGNED_UNHEARD = Program(
     until_s=6.0,
 )
 
-ASSIGNED_UNHEARD_AND_RESTARTED = Program(
-    seed=500935,
-    style="block",
-    setting=Setting(protocol="consumer", request_timeout_s=1.0),
+ASSIGNED_UNHEARD_AND_RESTARTED = replace(
+    ASSIGNED_UNHEARD,
     writes=(Write(0.511, 0, 1),),
     turns=(
         Turn((Act("poll"), Act("sleep", seconds=2.0))),
         Turn((Act("consume", 1, 0.05), Act("restart"))),
     ),
-    callbacks=(Callback("stats_cb", 2, "raise"),),
     events=(
         Event(1.449, "interrupt"),
         Event(3.073, "kill"),
         Event(4.21, "lose_reply", "InitProducerId"),
         Event(4.326, "outage", number=1.0),
     ),
-    members=2,
-    goes_on=True,
-    until_s=6.0,
 )
 
 LOST_ANSWERS_OF_A_COMMIT = Program(

@@ -31,8 +31,7 @@ T = TypeVar("T")
 
 _RESET = "auto.offset.reset"
 _STABLE_TIMEOUT_S = 0.5
-_SESSION_TIMEOUT_MS = 45_000
-"""librdkafka's default."""
+_SESSION_TIMEOUT_MS = 45_000  # librdkafka's default
 _SLICE_S = 1.0
 """The longest delay before an exception raised in a callback leaves a call that waits for records."""
 
