@@ -36,7 +36,7 @@ class Section(NamedTuple):
 
 
 SECTIONS = {
-    "throughput": Section(throughput.main, ("--rounds", "1", "--seconds", "0.5", "--records", "2000000")),
+    "throughput": Section(throughput.main, ("--rounds", "1", "--seconds", "0.5", "--records", "6000000")),
     "latency": Section(latency.main, ("--seconds", "1")),
     "failover": Section(failover.main, ("--rounds", "1")),
     "recovery": Section(recovery.main, ("--recoveries", "3")),

@@ -1,6 +1,6 @@
 """Records per second of our loop beside the same work by hand and by others, with its cost in CPU, commits and memory.
 
-    python -m tests.benchmarks.throughput [--rounds 3] [--seconds 3] [--records 3000000] [--only eos-client ...]
+    python -m tests.benchmarks.throughput [--rounds 3] [--seconds 3] [--records 8000000] [--only eos-client ...]
 
 Each contender is a process of its own, or two; they take turns, round by round, on one broker and the same input, and
 the medians are compared. A ratio is of the tuned hand-written loop that does the same work, with as many processes;
@@ -158,7 +158,7 @@ def main(arguments: list[str]) -> int:
     """Run the rounds and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--records", type=int, default=3_000_000, help="size of the input")
+    parser.add_argument("--records", type=int, default=8_000_000, help="size of the input")
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each turn")
     names = sorted({entry.contender.name for entry in ENTRIES})
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="contenders, all by default")
