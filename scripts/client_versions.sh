@@ -9,7 +9,7 @@ for version in "$@"; do
     environment=.runs/confluent-kafka-$version
     [ -d "$environment" ] || "$python" -m venv "$environment"
     "$environment/bin/pip" install --quiet --disable-pip-version-check --editable '.[cli,test]' \
-        hypothesis pytest-timeout "confluent-kafka==$version" || exit
+        hypothesis pytest-timeout pytest-xdist "confluent-kafka==$version" || exit
     echo "confluent-kafka $version"
     "$environment/bin/python" -m pytest tests/confluent/test_client_log.py tests/faults/test_late_end_txn.py \
         tests/faults/test_refused_first_batch.py tests/kafka/test_recovery_events.py \

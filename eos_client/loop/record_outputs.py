@@ -18,7 +18,7 @@ from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
-from eos_client.confluent.producer.output_arguments import produce_options
+from eos_client.confluent.producer.output_arguments import checked_headers, produce_options
 from eos_client.errors import (
     AbortableError,
     EosError,
@@ -26,6 +26,7 @@ from eos_client.errors import (
     RebuildProducerError,
     TransformError,
     repr_of,
+    text_of,
 )
 from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import LOOP_LEVEL_ERRORS, FailedRecords, StoppedMeanwhileError, is_failure
@@ -60,7 +61,7 @@ class _InvalidOutput:
 def _append_copies(given: Any, outputs: list[Any]) -> None:
     """Append copies of the ``given`` outputs to ``outputs``, because the application may reuse an object.
 
-    A record with nothing but topic, value and key is stored as a tuple of them.
+    A record of topic, value, key and at most a list of headers is stored as a tuple of these four.
     """
     if isinstance(given, _WHOLE):
         if isinstance(given, NOT_OUTPUT_COLLECTIONS):
@@ -70,8 +71,9 @@ def _append_copies(given: Any, outputs: list[Any]) -> None:
         if type(output) is bytes:
             outputs.append(output)
         elif isinstance(output, OutputRecord):
-            if output.headers is None and output.partition is None and output.timestamp_ms is None:
-                outputs.append((output.topic, output.value, output.key))
+            headers = output.headers
+            if output.partition is None and output.timestamp_ms is None and (headers is None or type(headers) is list):
+                outputs.append((output.topic, output.value, output.key, headers if headers is None else [*headers]))
             else:
                 outputs.append(as_given(output))
         else:
@@ -118,7 +120,7 @@ class RecordOutputs:
         self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
         self._failed = failed
         self._originals = failed.originals
-        self._remembers = self.prefers_whole_batches or failed.continues_after_failure
+        self._remembers = failed.continues_after_failure
         self._session = session
         self._producer = producer
         self._default_topic = default_topic
@@ -199,6 +201,7 @@ class RecordOutputs:
         except BaseException as error:
             if not is_failure(error, records):
                 raise
+            self._remember_from_now_on("a batch failed", error)
             self._originals.restore(*records)
             return error
 
@@ -219,8 +222,10 @@ class RecordOutputs:
                 if kind is bytes:
                     outputs.append(made)
                 elif kind is OutputRecord:
-                    if made.headers is None and made.partition is None and made.timestamp_ms is None:
-                        outputs.append((made.topic, made.value, made.key))
+                    headers = made.headers
+                    is_plain = made.partition is None and made.timestamp_ms is None
+                    if is_plain and (headers is None or type(headers) is list):
+                        outputs.append((made.topic, made.value, made.key, headers if headers is None else [*headers]))
                     else:
                         outputs.append(as_given(made))
                 elif made is not None:
@@ -260,8 +265,11 @@ class RecordOutputs:
         default_topic, produce = self._default_topic, self._session.raw_produce()
         for output in left:
             if type(output) is tuple:
-                topic, value, key = output
-                produce(default_topic if topic is None else topic, value, key)
+                topic, value, key, headers = output
+                if headers is None:
+                    produce(default_topic if topic is None else topic, value, key)
+                else:
+                    produce(default_topic if topic is None else topic, value, key, headers=checked_headers(headers))
             elif type(output) is bytes:
                 produce(default_topic, output)
             else:
@@ -281,8 +289,8 @@ class RecordOutputs:
 
     def _with_topic(self, output: Any) -> tuple[str, OutputRecord]:
         if type(output) is tuple:
-            topic, value, key = output
-            output = OutputRecord(topic, value=value, key=key)
+            topic, value, key, headers = output
+            output = OutputRecord(topic, value=value, key=key, headers=headers)
         elif type(output) is bytes:
             output = OutputRecord(value=output)
         elif type(output) is _InvalidOutput:
@@ -311,11 +319,7 @@ class RecordOutputs:
 
     def _find_refused(self, records: Sequence[Any], refused: _RefusedError) -> EosError:
         """Return the error that aborts the transaction; ``on_error`` applies when the records are consumed again."""
-        if not self._remembers:
-            self._remembers = True
-            return RefusedRecordsError(
-                f"an output was refused, and the next attempt shows of which record: {refused.__cause__}"
-            )
+        self._remember_from_now_on("an output was refused", refused.__cause__ or refused)
         found: list[tuple[Any, BaseException]] = []
         try:
             for record in self._suspects(records):
@@ -327,6 +331,14 @@ class RecordOutputs:
         if not found:
             return AbortableError(f"an output was refused, but not when it was written again: {refused.__cause__}")
         return self._remember(found)
+
+    def _remember_from_now_on(self, what: str, cause: BaseException) -> None:
+        """Raise RefusedRecordsError where a transform cannot be repeated, because its records are not remembered."""
+        if not self._remembers:
+            self._remembers = True
+            raise RefusedRecordsError(
+                f"{what}, and the next attempt shows of which record: {text_of(cause)}"
+            ) from cause
 
     def _remember(self, found: Sequence[tuple[Any, BaseException]]) -> EosError:
         self._originals.restore(*(record for record, _ in found))

@@ -5,7 +5,7 @@ import pytest
 from eos_client import ExactlyOnceLoop, OutputRecord
 from eos_client.errors import AbortableError, ConfigurationError, TransformError
 from eos_client.loop.record_outputs import RefusedRecordsError
-from eos_client.observe import ClientReported, TransactionCommitted
+from eos_client.observe import ClientReported, TransactionAborted, TransactionCommitted
 from tests.loop.bench import LETTERS, Bench, config, numbers, values
 from tests.loop.test_record_outputs import Ambiguous
 from tests.loop.writing import NO_VALUE, REFUSED, UNDELIVERABLE, Writing, enlarged
@@ -16,6 +16,13 @@ RETRIED = {"transform_attempts_max": 3, "transform_backoff_s": 0.5}
 
 def batches_of(transform_batch, **options):
     return Writing(transform_batch, takes_batches=True, **options)
+
+
+def fail_first_attempt(batches, count):
+    """With ``on_error="stop"`` the first batch that fails aborts its transaction: its records are consumed again."""
+    with pytest.raises(RefusedRecordsError, match="a batch failed, and the next attempt shows of which record"):
+        batches.write(count)
+    assert batches.calls == [list(range(count))]
 
 
 def copied(records):
@@ -68,7 +75,7 @@ def test_a_transform_that_empties_its_list_takes_no_record_from_the_loop():
             raise ValueError("too many at once")
         return outputs
 
-    assert batches_of(emptying).write(3) == values(0, 1, 2)
+    assert batches_of(emptying, **SKIP).write(3) == values(0, 1, 2)
 
 
 @pytest.mark.parametrize("at", range(7))
@@ -85,8 +92,10 @@ def test_several_records_that_fail_are_all_found():
 
 
 def test_stop_names_the_record_that_fails_and_keeps_the_cause():
+    batches = batches_of(raising_on(5, 6))
+    fail_first_attempt(batches, 8)
     with pytest.raises(TransformError, match="bad record 5") as caught:
-        batches_of(raising_on(5, 6)).write(8)
+        batches.write(8)
     assert caught.value.offset == 5
     assert isinstance(caught.value.__cause__, ValueError)
 
@@ -115,6 +124,7 @@ def test_a_batch_that_fails_for_its_size_alone_is_reported_once():
         return copied(records)
 
     batches = batches_of(small_batches_only)
+    fail_first_attempt(batches, 8)
     assert batches.write(8) == values(*range(8))
     (report,) = batches.events
     assert isinstance(report, ClientReported)
@@ -159,7 +169,7 @@ def test_a_letter_of_a_batch_that_is_too_large_is_followed_by_a_smaller_one():
 
 def test_what_is_no_outputs_at_all_is_named():
     with pytest.raises(TransformError, match="returned 42"):
-        batches_of(lambda records: 42).write(2)
+        batches_of(lambda records: 42).write(1)
 
 
 @pytest.mark.parametrize("given", [{}, {"transform": copied, "transform_batch": copied}])
@@ -202,6 +212,20 @@ def test_a_batch_holds_no_more_records_than_its_transaction_has_room_for(on_benc
     bench = on_bench(noting, batch_size=60, max_records=100)
     bench.run_all(numbers(250))
     assert sizes == [60, 40, 60, 40, 50]
+
+
+def test_a_batch_that_is_too_large_costs_one_abort_and_its_halves_see_the_records_as_they_were(on_bench):
+    def small_batches_only(records):
+        for record in records:
+            record.set_value(record.value() + b"!")
+        if len(records) > 10:
+            raise MemoryError("batch too large")
+        return copied(records)
+
+    bench = on_bench(small_batches_only, batch_size=40)
+    assert bench.run_all(numbers(120)) == [each + b"!" for each in numbers(120)]
+    (aborted,) = bench.events(TransactionAborted)
+    assert "a batch failed, and the next attempt shows of which record: MemoryError: batch too large" in aborted.reason
 
 
 def test_a_stop_inside_a_batch_commits_that_batch_and_leaves_the_rest(on_bench):

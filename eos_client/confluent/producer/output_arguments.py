@@ -38,7 +38,7 @@ def produce_options(topic: str, record: OutputRecord, *, checks_headers: bool = 
     if record.partition is not None:
         options["partition"] = _partition(record.partition)
     if record.headers is not None:
-        options["headers"] = _headers(record.headers) if checks_headers else record.headers
+        options["headers"] = checked_headers(record.headers) if checks_headers else record.headers
     if record.timestamp_ms is not None:
         options["timestamp"] = _timestamp(record.timestamp_ms)
     return options
@@ -104,7 +104,7 @@ def _timestamp(timestamp_ms: Any) -> Any:
     return timestamp_ms
 
 
-def _headers(headers: Any) -> list[Any]:
+def checked_headers(headers: Any) -> list[Any]:
     """Return any mapping, or any iterable of pairs, as the list that ``produce`` takes and writes as it is."""
     if type(headers) is list:  # the usual ones, without asking what is a mapping, which takes as long as all the rest
         pairs: list[Any] = headers
@@ -180,9 +180,9 @@ def guard_call(
         if options.get(name) is not None:
             options[name] = guard.keeping_errors(options[name])
     if options.get("headers") is not None:
-        options["headers"] = _headers(options["headers"])
+        options["headers"] = checked_headers(options["headers"])
     guarded = [guard.keeping_errors(each) if callable(each) else each for each in arguments]
-    guarded[_HEADERS:] = [each if each is None else _headers(each) for each in guarded[_HEADERS:]]
+    guarded[_HEADERS:] = [each if each is None else checked_headers(each) for each in guarded[_HEADERS:]]
     return tuple(guarded), options
 
 
