@@ -101,12 +101,16 @@ def one_list_of_headers(record: Any) -> OutputRecord:
     return OutputRecord(value=record.value(), headers=HEADERS)
 
 
+def one_list_of_headers_in_a_generator(record: Any) -> Iterator[OutputRecord]:
+    yield one_list_of_headers(record)
+
+
 def one_dict_of_headers(record: Any) -> Iterator[OutputRecord]:
     NAMED["number"] = record.value()
     yield OutputRecord(value=record.value(), headers=NAMED)
 
 
-@pytest.mark.parametrize("transform", [one_list_of_headers, one_dict_of_headers])
+@pytest.mark.parametrize("transform", [one_list_of_headers, one_list_of_headers_in_a_generator, one_dict_of_headers])
 def test_headers_may_be_filled_again_for_the_next_output(cluster: SimulatedCluster, transform: Any) -> None:
     run(cluster, transform)
     assert [record.headers for record in cluster.read("invoices")] == [(("number", number),) for number in NUMBERS]
