@@ -365,6 +365,21 @@ def test_no_callback_is_under_way_after_one_that_was_struck_at_any_step_as_it_wa
     assert number > 50
 
 
+@pytest.mark.parametrize("leave", ["on_revoke", "on_lost"])
+def test_nobody_is_told_that_partitions_leave_whose_assignment_came_only_while_the_consumer_leaves(
+    joined, library, leave
+):
+    membership, follower = joined
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
+    membership.is_leaving = True
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(1))
+    library.raw.callbacks[leave](library.raw, to_kafka(0, 1))
+    leaving = [each for each in follower.told if each[0] in {"on_revoked", "on_lost", "departed"}]
+    assert [numbers for _, numbers in leaving] == [[0], [0]]
+    library.raw.callbacks[leave](library.raw, to_kafka(1))
+    assert [each for each in follower.told if each[0] in {"on_revoked", "on_lost", "departed"}] == leaving
+
+
 def test_what_the_applications_callback_raises_breaks_nothing_off(joined, library):
     membership, follower = joined
 

@@ -77,6 +77,7 @@ def test_an_assignment_that_nobody_was_told_of_is_told_before_the_librarys_close
     leaving = with_an_assignment_due(any_stage, tmp_path / "stderr")
     leaving.consumer.close()
     assert (leaving.told, leaving.too_late) == (["on_assign", "on_revoke"], [])
+    assert leaving.revoked_in == [], "the application was not told of the assignment"
     has_left(any_stage)
 
 

@@ -20,7 +20,7 @@ from eos_client.confluent.consumer.safe_close import MEMBERS, in_background, ser
 from eos_client.confluent.failures.consumer_failures import subscription_refused
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.thread_ownership import ThreadOwnership
-from eos_client.core.model import UNJOINED, GroupGeneration, Partitions, is_pattern
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions, is_pattern
 from eos_client.ports import Clock, MembershipSnapshot, RebalanceListener, input_partitions
 
 
@@ -246,12 +246,17 @@ class Membership:
             self._callback(lambda _: self._parts.commit_start_offsets(), [])
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
-        if not self._revoked_before_close:
-            self._callback(self._revoked_from_us, partitions)
+        self._on_departure(self._revoked_from_us, partitions)
 
     def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
-        if not self._revoked_before_close:
-            self._callback(self._lost_by_us, partitions)
+        self._on_departure(self._lost_by_us, partitions)
+
+    def _on_departure(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
+        known = partitions
+        if self.is_leaving:  # without those whose assignment was ignored
+            known = [p for p in partitions if InputPartition(p.topic, p.partition) in self.assigned]
+        if not self._revoked_before_close and (known or not partitions):
+            self._callback(act, known)
 
     def _callback(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
         """Run our half of a rebalance callback; until it returns, its partitions count as partially handled."""
