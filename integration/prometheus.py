@@ -27,7 +27,7 @@ _COUNTS_OF_BATCH = {
     "tasks_repeated": ("spark_tasks_repeated", "Slots whose task was not Spark's first attempt."),
 }
 """The counters that go by a field of ``SparkBatchWritten``."""
-_TAKEN = (
+_ONE_PER_REGISTRY = (
     "this registry has a PrometheusMetrics already: {}. Pass that object to both loops, under a name for each, or give "
     "this one a registry of its own: PrometheusMetrics(CollectorRegistry())."
 )
@@ -54,7 +54,7 @@ class PrometheusMetrics:
         try:
             self._transactions = counter("transactions", "Transactions by outcome.", "outcome")
         except ValueError as error:
-            raise ConfigurationError(_TAKEN.format(error)) from error
+            raise ConfigurationError(_ONE_PER_REGISTRY.format(error)) from error
         self._commit_seconds = seconds("transaction_commit", "From the first flush to the broker's confirmation.")
         self._records = counter("records", "Records of committed transactions.", "direction")
         records_help = "Records of a committed transaction."
@@ -125,8 +125,8 @@ class PrometheusMetrics:
             observe.LagMeasured: lambda client, event: self._scraped.lags.update({client: dict(event.records)}),
             observe.ProducerRecovered: self._recovered,
             observe.PartitionsAssigned: self._assigned,
-            observe.PartitionsRevoked: self._taken,
-            observe.PartitionsLost: self._taken,
+            observe.PartitionsRevoked: self._departed,
+            observe.PartitionsLost: self._departed,
             observe.ClientReported: each(self._client_errors),
             observe.RecordSkipped: each(self._failed, "skipped"),
             observe.RecordDeadLettered: each(self._failed, "dead_lettered"),
@@ -157,7 +157,7 @@ class PrometheusMetrics:
         self._rebalances.labels(client, "assigned").inc()
         self._partitions.labels(client).inc(len(event.partitions))
 
-    def _taken(self, client: str, event: observe.PartitionsRevoked | observe.PartitionsLost) -> None:
+    def _departed(self, client: str, event: observe.PartitionsRevoked | observe.PartitionsLost) -> None:
         self._rebalances.labels(client, "lost" if isinstance(event, observe.PartitionsLost) else "revoked").inc()
         self._partitions.labels(client).dec(len(event.partitions))
         kept = self._scraped.lags.get(client, {})

@@ -161,7 +161,7 @@ class EosConsumer:
     def _next(self, count: int, timeout: float) -> list[Any]:
         self.open_work.resolve_pending()
         self._report_lag()
-        self.member.fetching.begin()
+        self.member.fetching.begin_call()
         session = self.open_work.session
         if session is not None and session.block.is_open:
             return self._deserializers.records(self._next_in_block(session, count, timeout))

@@ -81,20 +81,20 @@ class PlainCommits:
             self._offsets.record_in_flight(offsets)
         self._offsets.drop_stored({partition: each.offset for partition, each in offsets.items()})
         if sent is not None:
-            self._offsets.superseded(offsets)
+            self._offsets.drop_pending(offsets)
             self._record_committed(each for each in sent if each.error is None)
         return sent
 
     def _record_committed(self, topic_partitions: Iterable[Any]) -> None:
         for each in topic_partitions:
             partition = InputPartition(each.topic, each.partition)
-            self._offsets.committed(partition, each.offset)
+            self._offsets.record_commit(partition, each.offset)
             self._consumer.handed.work.mark_committed_up_to(partition, each.offset)
 
     def on_commit(self, error: Any, topic_partitions: list[Any]) -> None:
         """Record the result of an asynchronous commit, then report it to the application as confluent_kafka does."""
         for partition in input_partitions(topic_partitions):
-            self._offsets.answered(partition)
+            self._offsets.record_answer(partition)
         sent = [each for each in topic_partitions if each.offset >= 0]
         if error is None:
             self._record_committed(each for each in sent if each.error is None)
@@ -168,7 +168,7 @@ class PlainCommits:
         dropped = frozenset(self._offsets.pending) & partitions
         for departed in self._departed_while_deciding:
             departed.update(dropped)
-        self._offsets.departed(partitions)
+        self._offsets.forget(partitions)
         if dropped:
             reason = "the partitions left before a commit was confirmed"
             self._hook(CommitRefused(partitions=dropped, rule=None, reason=reason))

@@ -206,7 +206,7 @@ class TransactionSession:
         self.begin()
         producer, facade = self._producer, self._facade
         if on_delivery is not None:
-            on_delivery = producer.library.before_theirs(on_delivery)
+            on_delivery = producer.library.before_application_callback(on_delivery)
         limit_s = producer.limits.commit_timeout_s
         producer.await_room(facade.poll, limit_s, write_by, facade.produce, topic, record, on_delivery)
 

@@ -53,7 +53,7 @@ class ClientLog:
         self.losses = 0
         self.understood = self._reauthenticates = False
         self.implicit_ack = self.failed = self.partition_refusal = ""
-        self._theirs = settings.get("logger")
+        self._application_logger = settings.get("logger")
         self._debug = str(settings.get("debug") or "")
         level = str(settings.get("log_level", _INFO))
         # The client library refuses what is no level, and takes "debug" for the highest.
@@ -89,8 +89,8 @@ class ClientLog:
             self.failed = self.failed or line.rpartition("]: ")[2]
         if level < self._lowest or (lost and level <= logging.INFO and not self._closes):
             return
-        if self._theirs is not None:
-            self._theirs.log(level, text, *arguments)
+        if self._application_logger is not None:
+            self._application_logger.log(level, text, *arguments)
         else:
             LOGGER.log(level, "%s %s: %s", facility, arguments[1], line)
 

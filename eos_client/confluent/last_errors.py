@@ -43,9 +43,9 @@ class LastErrors:
     empty if none failed.
     """
 
-    def __init__(self, theirs: Callable[[KafkaError], Any] | None) -> None:
-        self._theirs = theirs
-        self.error_cb: Any = self if theirs is None or callable(theirs) else theirs
+    def __init__(self, application_error_cb: Callable[[KafkaError], Any] | None) -> None:
+        self._application_error_cb = given = application_error_cb
+        self.error_cb: Any = self if given is None or callable(given) else given
         self.last: KafkaError | None = None
         self.watches_deliveries = False
         self._undelivered = self.undelivered_code = ""
@@ -60,18 +60,18 @@ class LastErrors:
         """Record ``error`` and pass it on."""
         if self.last is None or error.name() != ALL_BROKERS_DOWN:  # those before say why
             self.last = error
-        if self._theirs is not None:
-            self._theirs(error)
+        if self._application_error_cb is not None:
+            self._application_error_cb(error)
 
-    def watching_deliveries(self, theirs: Callable[..., Any] | None) -> Callable[..., Any]:
+    def watching_deliveries(self, application_callback: Callable[..., Any] | None) -> Callable[..., Any]:
         """Return a delivery callback that remembers the transaction's failures and passes every report on."""
         self.watches_deliveries = True
 
         def on_delivery(error: KafkaError | None, message: Any) -> None:
             if error is not None and error.name() not in PURGED:
                 self._record_undelivered(error, message)
-            if theirs is not None:
-                theirs(error, message)
+            if application_callback is not None:
+                application_callback(error, message)
 
         return on_delivery
 

@@ -14,13 +14,14 @@ def with_statistics_received(settings: dict[str, Any], receive: Callable[[dict[s
 
     Without statistics, or with a callback of the application that the client library refuses, nothing changes.
     """
-    theirs = settings.get(_CALLBACK)
-    if str(settings.get("statistics.interval.ms", 0)) == "0" or not (theirs is None or callable(theirs)):
+    application_callback = settings.get(_CALLBACK)
+    is_off = str(settings.get("statistics.interval.ms", 0)) == "0"
+    if is_off or not (application_callback is None or callable(application_callback)):
         return settings
 
     def on_statistics(text: str) -> None:
         receive(json.loads(text))
-        if theirs is not None:
-            theirs(text)
+        if application_callback is not None:
+            application_callback(text)
 
     return {**settings, _CALLBACK: on_statistics}

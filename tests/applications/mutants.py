@@ -236,8 +236,8 @@ def _holds_never_end() -> Patch:
 @contextlib.contextmanager
 def _commits_of_before_stay_pending() -> Iterator[None]:
     decide = PlainCommits._decide
-    unconfirmed = mock.patch.object(PlainOffsets, "committed", return_value=None)
-    unanswered = mock.patch.object(PlainOffsets, "superseded", return_value=None)
+    unconfirmed = mock.patch.object(PlainOffsets, "record_commit", return_value=None)
+    unanswered = mock.patch.object(PlainOffsets, "drop_pending", return_value=None)
 
     def ruled(self: Any, requested: Any) -> Any:
         pending = self._offsets.pending

@@ -240,10 +240,10 @@ def test_a_commit_is_unfenced_from_before_it_is_sent_until_its_partition_leaves(
     offsets.record_sending([ZERO])
     offsets.record_in_flight([ZERO])
     assert offsets.unanswered() == {ZERO}
-    offsets.answered(ZERO)
+    offsets.record_answer(ZERO)
     assert not offsets.unanswered()
     assert offsets.unfenced == {ZERO}
-    offsets.departed([ZERO])
+    offsets.forget([ZERO])
     assert not offsets.unfenced
 
 

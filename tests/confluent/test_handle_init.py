@@ -15,7 +15,7 @@ def clock():
 def left_behind(clock):
     made = AbandonedInits(clock)
     made.add()
-    made.on_init_succeeded()
+    made.record_init()
     return made
 
 
@@ -27,22 +27,22 @@ def test_each_init_left_behind_explains_one_fence(left_behind):
     left_behind.add()
     for _ in range(2):
         assert left_behind.may_explain_fence
-        left_behind.fenced()
+        left_behind.record_fence()
     assert not left_behind.may_explain_fence
-    left_behind.fenced()
+    left_behind.record_fence()
     assert not left_behind.may_explain_fence
 
 
 def test_a_commit_soon_after_the_next_init_does_not_rule_out_a_late_init(left_behind, clock):
     clock.sleep(_LATE_INIT_S / 2)
-    left_behind.committed()
+    left_behind.record_commit()
     assert left_behind.may_explain_fence
 
 
 def test_after_a_later_commit_every_fence_is_another_instances(left_behind, clock):
     clock.sleep(_LATE_INIT_S)
     assert left_behind.may_explain_fence, "without a commit, time proves nothing"
-    left_behind.committed()
+    left_behind.record_commit()
     assert not left_behind.may_explain_fence
 
 

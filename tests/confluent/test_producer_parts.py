@@ -190,7 +190,7 @@ def test_a_call_is_marked_as_broken_off_until_its_end_is_booked(started):
 
 def test_a_failed_call_of_a_transaction_is_remembered_as_why_it_can_only_be_aborted(started):
     started.calls.record_begin()
-    failure = started.calls.remember(AbortableError("on purpose"))
+    failure = started.calls.with_effect(AbortableError("on purpose"))
     assert started.calls.transaction_failure is failure
     started.calls.record_end(TransactionalRequest.ABORT)
     assert started.calls.transaction_failure is None
@@ -265,7 +265,7 @@ def test_the_offsets_that_are_sent_have_the_metadata_and_where_it_is_known_the_e
 def test_a_transaction_that_can_only_be_aborted_is_not_committed_and_says_why(producer, stage):
     producer.init_transactions()
     producer.begin_transaction()
-    failure = producer.calls.remember(AbortableError("on purpose"))
+    failure = producer.calls.with_effect(AbortableError("on purpose"))
     with pytest.raises(AbortableError) as raised:
         producer.commit_transaction(1.0)
     assert raised.value is failure

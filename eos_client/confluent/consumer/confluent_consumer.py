@@ -27,7 +27,7 @@ from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.ports import Clock, MembershipSnapshot, input_partitions
 
-_BACK = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
+_BEFORE_UNCOMMITTED = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
 """Logical offsets that lie before everything that was handed over and is not committed."""
 
 
@@ -182,7 +182,7 @@ class ConfluentConsumer:
         is_outermost = self.handed.begin_change()
         self.library.raw.seek(partition)
         key = InputPartition(partition.topic, partition.partition)
-        if partition.offset >= 0 or partition.offset in _BACK:
+        if partition.offset >= 0 or partition.offset in _BEFORE_UNCOMMITTED:
             self.handed.record_seek(key, partition.offset)
         self.parts.continue_at([partition])
         self.parts.records.drop_of(frozenset({key}))
@@ -252,8 +252,8 @@ class ConfluentConsumer:
         Within one generation the broker would not refuse it. Pending offsets are committed while leaving. The group is
         not left while a commit is unanswered, because its result would be lost.
         """
-        is_due = self.plain.unfenced & self.membership.assigned or self.plain.pending
-        if not is_due or self.plain.unanswered():
+        to_fence = self.plain.unfenced & self.membership.assigned or self.plain.pending
+        if not to_fence or self.plain.unanswered():
             return
         self._sync_before_leaving()
         self.fetching.rejoin()

@@ -15,7 +15,7 @@ from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
-from eos_client.confluent.consumer.rewinding import Goals
+from eos_client.confluent.consumer.rewinding import Spans
 from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S
 from eos_client.confluent.consumer.start_offsets import SoughtStart
 from eos_client.confluent.failures.consumer_failures import input_error
@@ -169,7 +169,7 @@ class Fetching:
         Callbacks queue up after fetched records. ``drain`` pauses the partitions, which makes the queued records
         void, until the queue is empty: then nothing that happened before the call can still be waiting.
         """
-        self.begin()
+        self.begin_call()
         if drain:
             self.drain_in_call()
         else:
@@ -177,7 +177,7 @@ class Fetching:
         self._parts.handed.journal = None
 
     def drain_in_call(self) -> None:
-        """Empty the library's queue, so that every callback in it is served; only in a call that `begin` has begun."""
+        """Empty the library's queue, so that every callback in it is served; only after `begin_call`."""
         before = self._membership.begin_sync()
         pausing = self._pause_assigned()
         try:
@@ -192,7 +192,7 @@ class Fetching:
     @owned(claims=True)
     def wait_while_paused(self, limit_s: float) -> None:
         """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
-        self.begin()
+        self.begin_call()
         pausing = self._pause_assigned()
         try:
             self.fetch_for_later(1, limit_s)
@@ -204,7 +204,7 @@ class Fetching:
     def prefetch(self) -> None:
         """Take records that are there already, for a later call; serves callbacks."""
         if len(self._parts.records) < _PREFETCH_MAX:
-            self.begin()
+            self.begin_call()
             self.fetch_for_later(_PREFETCH_STEP, 0)
             self._parts.handed.journal = None
 
@@ -221,7 +221,7 @@ class Fetching:
 
     # -- interrupted calls -------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin_call(self) -> None:
         """Begin a call that takes records from the client library; repairs the state that an interrupted one has left.
 
         A call that an asynchronous exception interrupted has left its journal open (``eos_client.core.hand_over``).
@@ -269,8 +269,8 @@ class Fetching:
         parts.handed.undo()
         parts.records.drop_records()
         self._library.check_fatal()  # its event may have been in the interrupted call
-        if (goals := parts.rewinding.take_plan()) is not None:
-            self._apply_rewind(goals)
+        if (spans := parts.rewinding.take_plan()) is not None:
+            self._apply_rewind(spans)
         assigned = raw.assignment()
         ours = input_partitions(assigned)
         if self._membership.is_subscribed:
@@ -295,7 +295,7 @@ class Fetching:
         Records that wait to be handed over are dropped and read again. Raises FatalClientError when a partition cannot
         be rewound.
         """
-        self.begin()
+        self.begin_call()
         self._rewind()
         self._parts.handed.journal = None
 
@@ -304,22 +304,22 @@ class Fetching:
         self._plan_rewind()
         self._parts.handed.work.clear()
 
-    def _plan_rewind(self) -> Goals:
+    def _plan_rewind(self) -> Spans:
         parts = self._parts
         return parts.rewinding.plan(parts.records.spans(), parts.handed.work.owned)
 
     def _rewind(self) -> None:
-        goals = self._plan_rewind()
+        spans = self._plan_rewind()
         self._parts.records.drop_records()
-        self._apply_rewind(goals)
-        for partition, (offset, reached) in goals.items():
+        self._apply_rewind(spans)
+        for partition, (offset, reached) in spans.items():
             if partition in self._membership.assigned and not self._membership.is_closed:
                 self._parts.rewinding.rewind(partition, offset, reached)
         self._parts.rewinding.take_plan()
 
-    def _apply_rewind(self, goals: Goals) -> None:
-        for partition in goals.keys() & self._membership.assigned:
-            self._parts.handed.set_next_offset(partition, goals[partition][0])
+    def _apply_rewind(self, spans: Spans) -> None:
+        for partition in spans.keys() & self._membership.assigned:
+            self._parts.handed.set_next_offset(partition, spans[partition][0])
         self._parts.handed.work.clear()
 
     # -- another membership ------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ class Fetching:
         Runs the revoke callback; the new assignment comes with a later call that fetches. If this is interrupted,
         the next such call goes on with it. Raises ConfigurationError where no other client can be built.
         """
-        self.begin()
+        self.begin_call()
         self._membership.begin_rejoin()
         self._join_again()
         self._parts.handed.journal = None

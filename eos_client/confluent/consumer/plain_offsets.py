@@ -65,7 +65,7 @@ class PlainOffsets:
         for partition in partitions:
             self._sent_at.setdefault(partition, []).append(now)
 
-    def answered(self, partition: InputPartition) -> None:
+    def record_answer(self, partition: InputPartition) -> None:
         """Record that the oldest commit of ``partition`` in flight was answered, or given up."""
         self.unfenced.add(partition)
         times = self._sent_at.get(partition, [])
@@ -74,18 +74,18 @@ class PlainOffsets:
         else:
             self._sent_at.pop(partition, None)
 
-    def superseded(self, partitions: Iterable[InputPartition]) -> None:
+    def drop_pending(self, partitions: Iterable[InputPartition]) -> None:
         """Forget what is pending for ``partitions``: offsets that were sent and answered have put it out of date."""
         for partition in partitions:
             self.pending.pop(partition, None)
 
-    def departed(self, partitions: Iterable[InputPartition]) -> None:
+    def forget(self, partitions: Iterable[InputPartition]) -> None:
         """Forget ``partitions``, which have left: no late commit of ours is accepted for them, and none is sent."""
         for partition in partitions:
             self.unfenced.discard(partition)
             self.pending.pop(partition, None)
 
-    def committed(self, partition: InputPartition, offset: int) -> None:
+    def record_commit(self, partition: InputPartition, offset: int) -> None:
         """Record that ``offset`` was committed; another one that is pending for ``partition`` still is."""
         pending = self.pending.get(partition)
         if pending is not None and pending.offset == offset:

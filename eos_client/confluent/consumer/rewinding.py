@@ -7,6 +7,7 @@ reached before the rewind shows that it is stale, and the partition is sought ag
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import tenacity
 from confluent_kafka import KafkaException, TopicPartition
@@ -22,8 +23,16 @@ _SEEK_ATTEMPTS_MAX = 3
 _SEEK_LIMIT_S = 5.0
 _SEEK_AGAIN_S = 0.05
 
-Goals = Mapping[InputPartition, tuple[int, int]]
+Spans = Mapping[InputPartition, tuple[int, int]]
 """By partition: the offset to rewind to, and the offset that had been reached before."""
+
+
+class _RewindPoint(NamedTuple):
+    """Where a partition goes on, what it had reached before, and how often it was sought there again."""
+
+    offset: int
+    reached: int
+    attempts: int = 0
 
 
 class ReadPositions:
@@ -117,45 +126,45 @@ class Seeks:
 
 
 class Rewinding:
-    """The goals of a rewind that is due or under way, and the partitions of which stale records may still arrive."""
+    """The spans of a rewind that is due or under way, and the partitions of which stale records may still arrive."""
 
     def __init__(self, seeks: Seeks) -> None:
         self._seeks = seeks
-        self._goals: dict[InputPartition, tuple[int, int]] | None = None
-        self._rewound: dict[InputPartition, tuple[int, int, int]] = {}
+        self._planned: dict[InputPartition, tuple[int, int]] | None = None
+        self._rewound: dict[InputPartition, _RewindPoint] = {}
 
     @property
     def is_due(self) -> bool:
         """Whether a rewind was planned and has not been done."""
-        return self._goals is not None
+        return self._planned is not None
 
-    def plan(self, waiting: Goals, ours: InputPositions) -> Goals:
+    def plan(self, waiting: Spans, ours: InputPositions) -> Spans:
         """Plan to go back to the first record of ``ours`` and of those ``waiting``; a plan that is due stands."""
-        goals = dict(waiting)
+        spans = dict(waiting)
         for partition, position in ours.items():
-            _, reached = goals.get(partition, (0, 0))
-            goals[partition] = (position.first_offset, max(reached, position.next_offset))
-        self._goals = planned = {**goals, **(self._goals or {})}
+            _, reached = spans.get(partition, (0, 0))
+            spans[partition] = (position.first_offset, max(reached, position.next_offset))
+        self._planned = planned = {**spans, **(self._planned or {})}
         return planned
 
-    def take_plan(self) -> Goals | None:
+    def take_plan(self) -> Spans | None:
         """Return and clear the planned rewind."""
-        goals, self._goals = self._goals, None
-        return goals
+        planned, self._planned = self._planned, None
+        return planned
 
     def rewind(self, partition: InputPartition, offset: int, reached: int) -> None:
         """Continue ``partition`` at ``offset``; ``reached``: the library may have fetched it up to there."""
         self._seeks.seek(partition, offset)
         self._rewound.pop(partition, None)
         if 0 <= offset < reached:
-            self._rewound[partition] = (offset, reached, 0)
+            self._rewound[partition] = _RewindPoint(offset, reached)
 
     def forget(self, partitions: Partitions) -> None:
         """Drop ``partitions`` from the rewind: they continue elsewhere."""
         for partition in partitions:
             self._rewound.pop(partition, None)
-            if self._goals is not None:
-                self._goals.pop(partition, None)
+            if self._planned is not None:
+                self._planned.pop(partition, None)
 
     def filter_batch(self, batch: Batch) -> Batch:
         """Drop the records that were fetched before a rewind, and seek their partition again."""
@@ -168,10 +177,9 @@ class Rewinding:
             if run.partition in sought and not run.is_error:
                 continue  # it comes again after the records that the seek brings
             if point is not None and not run.is_error:
-                back_to, reached, attempts = point
-                if run.first_offset >= reached and attempts < _SEEK_ATTEMPTS_MAX:
-                    self._rewound[run.partition] = (back_to, reached, attempts + 1)
-                    self._seeks.seek(run.partition, back_to)
+                if run.first_offset >= point.reached and point.attempts < _SEEK_ATTEMPTS_MAX:
+                    self._rewound[run.partition] = point._replace(attempts=point.attempts + 1)
+                    self._seeks.seek(run.partition, point.offset)
                     sought.add(run.partition)
                     continue
                 del self._rewound[run.partition]

@@ -21,7 +21,7 @@ _CHANGED = re.compile(r"Topic (?P<topic>\S+) changed id from \S+ to (?P<id>\S+)$
 
 
 class TopicIdentities:
-    """Stands in for the application's ``logger``, and passes on what the application's settings ask for."""
+    """Collects the ids of topics from the client's log, and passes each line on as the application's settings ask."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._application_log = ClientLog(dict(settings))

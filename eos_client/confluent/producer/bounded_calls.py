@@ -116,7 +116,7 @@ class BoundedCalls:
         """Record that ``request`` has ended the transaction."""
         if request is TransactionalRequest.COMMIT:
             self._last_failure = None
-            self.library.abandoned_inits.committed()
+            self.library.abandoned_inits.record_commit()
         self.forget_transaction()
         self.blocking_error = None
 
@@ -181,7 +181,7 @@ class BoundedCalls:
             error = self.library.thread.run(call, timeout_s + _GRACE_S)
         except OverdueError as exception:
             name = self.library.transactional_id
-            raise self.remember(overdue_error(self._failure(request), timeout_s, name)) from exception
+            raise self.with_effect(overdue_error(self._failure(request), timeout_s, name)) from exception
         if error is not None:
             try:
                 self.raise_failure(request, error, where())
@@ -241,7 +241,7 @@ class BoundedCalls:
             if self.library.transactional_id:
                 named = self.record_failure(request, error, where)
             elif named := idempotent_error(request, kafka_error(error), where):
-                self.remember(named)
+                self.with_effect(named)
         if self.blocking_error is self._interrupted_error:
             self.blocking_error = None
         try:
@@ -263,13 +263,13 @@ class BoundedCalls:
         if request is TransactionalRequest.COMMIT and failure.commit_took_no_effect:
             self.commit_may_take_effect = False
         if failure.is_fenced:
-            self.library.abandoned_inits.fenced()
+            self.library.abandoned_inits.record_fence()
         clause = self._why_failed(failure) + where
         named = producer_error(failure, error, self.library.transactional_id, clause, self._words)
         if request is TransactionalRequest.INIT and failure.fatal:
             self.library.init.mark_answered()
             self.blocking_error = named
-        return self.remember(named)
+        return self.with_effect(named)
 
     def record_acknowledged_outputs(self) -> None:
         """Record that no output is under way; raises ClusterUnfitError if this host's clock has spoiled one."""
@@ -324,10 +324,10 @@ class BoundedCalls:
         return library.log.may_have_sent_twice(self._losses_before_call)
 
     def must_abort(self, message: str) -> errors.EosError:
-        """Return the error for a transaction that cannot be committed for a reason of our own, and remember it."""
-        return self.remember(must_abort(message))
+        """Return the error for a transaction that cannot be committed for a reason of our own; record its effect."""
+        return self.with_effect(must_abort(message))
 
-    def remember(self, error: errors.EosError) -> errors.EosError:
+    def with_effect(self, error: errors.EosError) -> errors.EosError:
         """Return ``error``, and record its effect on later calls."""
         if isinstance(error, (errors.RebuildProducerError, errors.ProducerFencedError, errors.FatalClientError)):
             self.block_calls(error)

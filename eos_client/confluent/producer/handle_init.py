@@ -90,15 +90,15 @@ class AbandonedInits:
         """Take over what an earlier producer of this process with this ``registration_key`` has left."""
         self._count += _LEFT.pop(registration_key, 0)
 
-    def on_init_succeeded(self) -> None:
+    def record_init(self) -> None:
         """Record that another handle's init has succeeded."""
         self._succeeded_at = self._clock()
 
-    def fenced(self) -> None:
+    def record_fence(self) -> None:
         """Record a fence: it counts against one abandoned init."""
         self._count = max(0, self._count - 1)
 
-    def committed(self) -> None:
+    def record_commit(self) -> None:
         """Record a commit of the present handle, which was not fenced until now."""
         if self._count and self._clock() - self._succeeded_at >= _LATE_INIT_S:
             self._count = 0

@@ -27,26 +27,17 @@ ProducerFactory = Callable[[dict[str, Any]], Any]
 T = TypeVar("T")
 
 
-class _Identity:
-    """``known``: ``id/epoch`` from the last statistics, the only source of it; None before the first."""
-
-    known: str | None = None
-
-    def update(self, statistics: dict[str, Any]) -> None:
-        found = statistics.get("eos", {})
-        if found.get("producer_id", -1) >= 0:
-            self.known = f"{found['producer_id']}/{found['producer_epoch']}"
-
-
 class LibraryProducer:
     """``raw`` is the library's producer in use, None where there is none; `start` builds it, with all that is its own.
 
     That is ``guard``, ``log``, ``thread``, and ``init``, how far its init is. ``callback_errors`` raises what callbacks
     have raised, once the requested work is done and recorded. ``settings`` are librdkafka's, the defaults of
     this package included. ``times_given``: the topics to which outputs with a time of the application's were written
-    since all outputs before were acknowledged.
+    since all outputs before were acknowledged. ``identity``: the handle's ``id/epoch``, which only its statistics have
+    (``statistics.interval.ms``); None without them.
     """
 
+    identity: str | None = None
     raw: Any = None
     thread: Any = None
     _abandoned_handle: Any = None
@@ -78,14 +69,19 @@ class LibraryProducer:
         """Build another handle; the one before was abandoned."""
         # One guard per handle: callbacks of an abandoned handle are ignored.
         self.guard = CallbackGuard(self.guard.error)
-        self._identity = _Identity()
+        self.identity = None
         self.log = ClientLog(self.settings)
-        settings = self.guard.added_to(with_statistics_received(self._watched(), self._identity.update))
+        settings = self.guard.added_to(with_statistics_received(self._watched(), self._receive_statistics))
         with self.guard.building("producer"):
             raw = self.factory(settings)
         self.thread = HandleThread(f"eos-producer-{self.transactional_id}", self._clock)
         self.raw = raw
         self.init = HandleInit()  # last: whatever is interrupted before is done again
+
+    def _receive_statistics(self, statistics: dict[str, Any]) -> None:
+        found = statistics.get("eos", {})
+        if found.get("producer_id", -1) >= 0:
+            self.identity = f"{found['producer_id']}/{found['producer_epoch']}"
 
     def _watched(self) -> dict[str, Any]:
         settings = dict(self.settings)
@@ -99,19 +95,19 @@ class LibraryProducer:
 
     def _delivery_callback(self) -> Any:
         only_errors = is_on(self.settings, "delivery.report.only.error", default=False)
-        theirs = self.settings.get("on_delivery")
-        is_watched = callable(theirs) or (only_errors and theirs is None)
-        return self.last_errors.watching_deliveries(theirs) if is_watched else theirs
+        application_callback = self.settings.get("on_delivery")
+        is_watched = callable(application_callback) or (only_errors and application_callback is None)
+        return self.last_errors.watching_deliveries(application_callback) if is_watched else application_callback
 
-    def before_theirs(self, on_delivery: DeliveryCallback) -> DeliveryCallback:
+    def before_application_callback(self, on_delivery: DeliveryCallback) -> DeliveryCallback:
         """Return a callback that calls ``on_delivery`` and then the producer-wide one, which it would replace."""
-        theirs = self._delivery_callback()
-        if not callable(theirs):
+        application_callback = self._delivery_callback()
+        if not callable(application_callback):
             return on_delivery
 
         def both(error: Any, message: Any) -> None:
             on_delivery(error, message)
-            theirs(error, message)
+            application_callback(error, message)
 
         return both
 
@@ -129,11 +125,6 @@ class LibraryProducer:
     def transaction_timeout_s(self) -> float:
         """Seconds after which the coordinator aborts an open transaction; 0.0 until the producer has an id."""
         return int(self.settings["transaction.timeout.ms"]) / 1000 if self.transactional_id else 0.0
-
-    @property
-    def identity(self) -> str | None:
-        """The handle's ``id/epoch`` from its statistics (``statistics.interval.ms``); None without them."""
-        return self._identity.known
 
     def settings_with_id(self) -> dict[str, Any]:
         """Return the settings of a transactional producer, with a generated id where none was chosen."""

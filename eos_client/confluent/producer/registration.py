@@ -114,7 +114,7 @@ class Registration:
             simulated = not library.thread.is_real
             raise why_init_failed(library.settings, library.last_errors, limit_s, error, simulated=simulated) from error
         _UNANSWERED.discard(weakref.ref(self))
-        library.abandoned_inits.on_init_succeeded()
+        library.abandoned_inits.record_init()
         library.init.mark_answered()
         self._calls.mark_outcome_known()
 
