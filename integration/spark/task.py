@@ -163,7 +163,7 @@ class SlotAttempt:
         except errors.AbortableError as error:
             if is_run_fenced(error, first_attempt=self._first_attempt):
                 raise errors.RunFencedError(str(error)) from error
-            if self._producer is not None and (refused := self._producer.library.last_errors.take_refused_delivery()):
+            if self._producer is not None and (refused := self._producer.take_refusal_reason()):
                 reason = f"a row of batch {self._task.batch_id} cannot be written, to {refused}"
                 raise errors.OutputRefusedError(f"{reason}. Correct that row, or the topic's settings.") from error
             raise

@@ -91,10 +91,10 @@ class LocalQuery:
         self.spark_log = SparkLog(self.folder / "checkpoint")
         self.record_folder = self.folder / "checkpoint" / "eos-ledger" / self.sink_id
 
-    def new_topic(self, prefix: str, partitions: int = 3) -> str:
+    def new_topic(self, prefix: str, partitions: int = 3, **config: str) -> str:
         name = f"{prefix}-{self.mark}"
         admin = AdminClient({"bootstrap.servers": self.servers})
-        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WAIT_S)
+        admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(WAIT_S)
         return name
 
     def sink(self, **options: Any) -> EosKafkaSink:

@@ -353,6 +353,15 @@ def test_what_an_attempt_that_died_has_left_open_is_ended_by_the_next(driver, lo
     assert local.values() == each_once(0, 10)
 
 
+def test_a_row_that_its_topic_refuses_is_reported_with_the_place_and_the_brokers_reason(driver, local):
+    compacted = local.new_topic("compacted", 1, **{"cleanup.policy": "compact"})
+    columns = {"value": [b"v"], "key": pa.array([None], pa.binary()), "topic": [compacted], FINGERPRINT: [1]}
+    status = driver.task(0).write(0, iter([pa.RecordBatch.from_pydict(columns)]))
+    assert status.outcome is SlotOutcome.REFUSED
+    refused = rf"a row of batch 0 cannot be written, to {compacted}\[0\]: INVALID_RECORD: .*\. Correct that row, or the"
+    assert re.match(refused, status.message)
+
+
 def test_a_task_of_a_run_that_was_taken_over_does_not_touch_the_slot(driver, local):
     driver.task(0).write(0, arrow(0, 10))
     old = driver.task(1)
