@@ -18,6 +18,7 @@ TELLING = [
 ]
 """Pages that say what one needs."""
 PYPROJECT = (REPOSITORY / "pyproject.toml").read_text()
+SINK = (REPOSITORY / "integration" / "spark" / "__init__.py").read_text()
 MAKEFILE = (REPOSITORY / "Makefile").read_text()
 
 
@@ -70,6 +71,7 @@ def test_the_pysparks_are_those_that_are_run_and_none_that_is_newer_is_admitted(
     assert versions == sorted([developed_with, *in_makefile("SPARK_VERSIONS")])
     ((lowest, below),) = re.findall(r'"pyspark\[sql\]>=([\d.]+),<([\d.]+)"', PYPROJECT)
     assert versions[0] == lowest
+    assert f'_SPARK_FIRST, _SPARK_END = "{lowest}", "{below}"' in SINK
     assert (minor(versions[-1])[0], minor(versions[-1])[1] + 1) == minor(below)
 
 

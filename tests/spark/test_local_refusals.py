@@ -465,11 +465,12 @@ def test_an_unreachable_cluster_is_told_within_the_limit(local):
         sink(local.numbers(0, 1), 0)
 
 
-@pytest.mark.parametrize("version", ["3.5.8", "4.0.1", "5.0.0"])
+@pytest.mark.parametrize("version", ["3.5.8", "4.0.1", "4.1.0", "4.4.0", "5.0.0.dev1"])
 def test_only_the_pyspark_versions_that_have_what_is_needed_are_taken(version):
     with pytest.raises(errors.ConfigurationError, match=f"PySpark {re.escape(version)}"):
         check_spark(version)
-    check_spark("4.1.0")
+    for taken in ("4.1.1", "4.1.1+vendor.9", "4.3.7"):
+        check_spark(taken)
 
 
 def test_an_earlier_pyspark_is_refused_by_name_though_it_lacks_what_the_sink_imports():
@@ -480,7 +481,7 @@ del pyspark.util.PythonEvalType
 from eos_client.integration.spark import EosKafkaSink
 """
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
-    assert "ConfigurationError: PySpark 3.5.3 is installed; the sink needs 4.1 or later" in done.stderr
+    assert "ConfigurationError: PySpark 3.5.3 is installed; the sink needs 4.1.1 or later, and below 4.4" in done.stderr
 
 
 def test_executions_whose_batches_are_not_fixed_beforehand_are_refused():
