@@ -54,7 +54,10 @@ GROUP_NOT_ADMITTED = frozenset(
 REFUSED_BY_GROUP = GROUP_NOT_ADMITTED | {GROUP_FORBIDDEN}
 """The group's coordinator refuses the consumer: what a KIP-848 member's refused heartbeat may say."""
 
-INSTANCE_ID_TAKEN = frozenset({"FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"})
+INSTANCE_FENCED = "FENCED_INSTANCE_ID"
+"""A newer member has joined with the same ``group.instance.id``. A plain commit often says only ``_FATAL`` then."""
+
+INSTANCE_ID_TAKEN = frozenset({INSTANCE_FENCED, "UNRELEASED_INSTANCE_ID"})
 """Another member of the group has, or has taken over, this consumer's ``group.instance.id`` (KIP-345)."""
 
 NOT_AUTHENTICATED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"})
@@ -71,11 +74,11 @@ BROKER_TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
 LEDGER_READ_REFUSED = READING_FORBIDDEN | {TOPIC_UNKNOWN}
 """Reading the committed offsets of a Spark sink's ledger again would fail again."""
 
-UNREACHABLE = frozenset({"_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN"})
-"""No broker answered an administrative request."""
-
 ALL_BROKERS_DOWN = "_ALL_BROKERS_DOWN"
 """Reported after the errors of the individual connections, which contain the reason."""
+
+UNREACHABLE = frozenset({"_TRANSPORT", "_TIMED_OUT", ALL_BROKERS_DOWN})
+"""No broker answered an administrative request."""
 
 COORDINATOR_MOVING = frozenset({"NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS"})
 """A coordinator is being elected or moved: the same request is answered a moment later."""
@@ -98,17 +101,15 @@ MEMBER_UNKNOWN = "UNKNOWN_MEMBER_ID"
 OFFSETS_REFUSED = GENERATION_REFUSED | {MEMBER_UNKNOWN, "REBALANCE_IN_PROGRESS"}
 """The group's coordinator refuses offsets of another generation or member: their records belong to someone else."""
 
-LEASE_SUPERSEDED = "FENCED_INSTANCE_ID"
-"""A newer driver has joined with the same ``group.instance.id``. A plain commit often says only ``_FATAL`` then."""
-
-LEASE_REFUSED = GENERATION_REFUSED | {MEMBER_UNKNOWN, "_FENCED"}
-"""The group refuses the driver's own commit: its membership is over, for whatever reason."""
-
 GROUP_UNKNOWN = "GROUP_ID_NOT_FOUND"
-"""The coordinator knows no such group."""
+"""The coordinator knows no such group. It answers a plain commit by this if the group was deleted, and the offsets of a
+transaction by ILLEGAL_GENERATION."""
 
-RUN_FENCED = GENERATION_REFUSED | {LEASE_SUPERSEDED, GROUP_UNKNOWN}
+RUN_FENCED = GENERATION_REFUSED | {INSTANCE_FENCED, GROUP_UNKNOWN}
 """The group refuses a task's offsets under the driver's membership: the driver's run is over."""
+
+LEASE_REFUSED = RUN_FENCED | {MEMBER_UNKNOWN, "_FENCED"}
+"""The group refuses the driver's own commit: its membership is over, for whatever reason."""
 
 # -- the producer ----------------------------------------------------------------------------------------------------
 

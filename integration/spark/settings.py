@@ -11,6 +11,7 @@ from pyspark import cloudpickle
 
 from eos_client.config.client_settings import (
     LOG_LEVEL_CRITICAL,
+    TRANSACTION_TIMEOUT,
     check_settings,
     for_consumer,
     for_producer,
@@ -30,7 +31,6 @@ DriverStepObserver = Callable[[str, int], object]
 _SINK_ID_LENGTH_MAX = 200
 _OURS = ("transactional.id", "group.id", "group.instance.id", "bootstrap.servers", "auto.offset.reset")
 _TOKEN_SOURCE = "oauth_cb"  # noqa: S105  # the name of a setting
-_TRANSACTION_TIMEOUT = "transaction.timeout.ms"
 _TRANSACTION_TIMEOUT_MS = 60_000
 _HANDLE_IDLE_S_MAX = 3600.0
 _SESSION_TIMEOUT_MS, _HEARTBEAT_INTERVAL_MS = 45_000, 3_000  # librdkafka's defaults
@@ -181,7 +181,7 @@ class SinkSettings:
     @property
     def producer(self) -> dict[str, Any]:
         """The librdkafka settings of the slots' producers, without their ids."""
-        return {_TRANSACTION_TIMEOUT: _TRANSACTION_TIMEOUT_MS, **self.kafka}
+        return {TRANSACTION_TIMEOUT: _TRANSACTION_TIMEOUT_MS, **self.kafka}
 
     def within(self, granted_ms: int, id_expiration_ms: int) -> SinkSettings:
         """Return the settings for brokers that allow transactions of ``granted_ms`` milliseconds; 0: unknown.
@@ -193,15 +193,15 @@ class SinkSettings:
         settings = self
         if id_expiration_ms > 0:
             settings = replace(settings, handle_idle_s=min(id_expiration_ms / 2000, _HANDLE_IDLE_S_MAX))
-        if granted_ms <= 0 or _TRANSACTION_TIMEOUT in self.config:
+        if granted_ms <= 0 or TRANSACTION_TIMEOUT in self.config:
             return settings
         longest_ms = min(granted_ms, DEFAULT_LIMIT_MS)
-        return replace(settings, config={**self.config, _TRANSACTION_TIMEOUT: longest_ms})
+        return replace(settings, config={**self.config, TRANSACTION_TIMEOUT: longest_ms})
 
     @property
     def transaction_timeout_s(self) -> float:
         """Seconds after which the broker aborts a slot's transaction; it bounds the writing of one slot."""
-        return int(self.producer[_TRANSACTION_TIMEOUT]) / 1000
+        return int(self.producer[TRANSACTION_TIMEOUT]) / 1000
 
     @property
     def group_id(self) -> str:

@@ -234,6 +234,7 @@ class RefusingConsumer:
         KafkaError.FENCED_INSTANCE_ID,
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.GROUP_ID_NOT_FOUND,
     ],
 )
 def test_a_refused_marker_ends_the_lease_at_once_whatever_the_refusal_is_called(settings, code):

@@ -19,7 +19,7 @@ from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.ledger.ledger_reader import ledger_consumer
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
-from eos_client.core.error_codes import LEASE_REFUSED, LEASE_SUPERSEDED, READING_FORBIDDEN
+from eos_client.core.error_codes import INSTANCE_FENCED, LEASE_REFUSED, READING_FORBIDDEN
 from eos_client.core.model import UNJOINED
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, RunFencedError
 from eos_client.ports import Clock, MembershipSnapshot, input_partitions
@@ -186,4 +186,4 @@ class LeaseMember:
 
 def _is_superseded(error: KafkaError) -> bool:
     """Whether only a newer member with our ``group.instance.id`` can cause it: a consumer has no other fatal error."""
-    return is_fatal(error) or error.name() == LEASE_SUPERSEDED
+    return is_fatal(error) or error.name() == INSTANCE_FENCED
