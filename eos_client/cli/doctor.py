@@ -19,7 +19,7 @@ from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
 from eos_client.core.internal_logs import INTERNAL_LOGS, OFFSETS_LOG, whole_number
-from eos_client.core.transaction_timeout import LIMIT_KEY
+from eos_client.core.transaction_timeout import BROKERS_LIMIT
 from eos_client.errors import ClusterUnfitError, ConfigurationError, EosError
 from eos_client.loop import ExactlyOnceLoop
 
@@ -101,7 +101,8 @@ def _with_permission_of_id(facts: Facts, options: DoctorOptions) -> Facts:
         return facts
     name = options.transactional_id or f"eos-{uuid.uuid4()}"  # as it is generated for a job that pins none
     facts = replace(facts, transactional_id=name)
-    if options.transactional_id and (whole_number(facts.broker, LIMIT_KEY) or LONGEST_TIMEOUT_MS) >= LONGEST_TIMEOUT_MS:
+    limit_ms = whole_number(facts.broker, BROKERS_LIMIT) or LONGEST_TIMEOUT_MS
+    if options.transactional_id and limit_ms >= LONGEST_TIMEOUT_MS:
         return replace(facts, id_unknown="asking could fence a running job, as transaction.max.timeout.ms is not known")
     settings = for_producer(options.settings)
     try:

@@ -17,7 +17,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDe
 from eos_client.core.hanging_transactions import TransactionStatus
 from eos_client.core.internal_logs import INTERNAL_LOGS, judge_internal_log, takes_no_writes, whole_number
 from eos_client.core.model import TopicDescription
-from eos_client.core.transaction_timeout import LIMIT_KEY, WAY_OUT, is_timeout_allowed
+from eos_client.core.transaction_timeout import BROKERS_LIMIT, TIMEOUT_WAY_OUT, is_timeout_allowed
 
 
 class Level(str, Enum):
@@ -141,7 +141,7 @@ def check_internal_logs(facts: Facts) -> Iterator[Finding]:
 def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
     """Check transaction.timeout.ms against the brokers' limit."""
     limit_ms, ours_ms = (
-        whole_number(facts.broker, LIMIT_KEY),
+        whole_number(facts.broker, BROKERS_LIMIT),
         whole_number(facts.config, "transaction.timeout.ms"),
     )
     if ours_ms is None:
@@ -152,7 +152,7 @@ def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
         yield _ok(subject, text)
     else:
         finding, refused = (_warn, "may be") if is_allowed is None else (_fail, "is")
-        yield finding(subject, f"{text}: init_transactions {refused} refused", WAY_OUT)
+        yield finding(subject, f"{text}: init_transactions {refused} refused", TIMEOUT_WAY_OUT)
 
 
 def check_topics(facts: Facts) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, TransactionStatus, status_of
 from eos_client.core.internal_logs import whole_number
-from eos_client.core.transaction_timeout import DEFAULT_LIMIT_MS, LIMIT_KEY
+from eos_client.core.transaction_timeout import BROKERS_LIMIT, DEFAULT_LIMIT_MS
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def survey(admin: ClusterAdmin, transactions: TransactionsAdmin, topics: Sequenc
     :raises ClusterUnfitError: a named topic does not exist, or the cluster refuses to list transactions.
     """
     counts = _partition_counts(admin, topics)
-    limit_ms = whole_number(admin.broker_settings(min(admin.cluster().brokers)), LIMIT_KEY) or DEFAULT_LIMIT_MS
+    limit_ms = whole_number(admin.broker_settings(min(admin.cluster().brokers)), BROKERS_LIMIT) or DEFAULT_LIMIT_MS
     found, unread = transactions.open_on(counts)
     known = transactions.known()
     listed = {(each.producer_id, partition) for each in known for partition in each.partitions}

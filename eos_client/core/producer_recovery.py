@@ -30,7 +30,7 @@ from eos_client.core.error_codes import (
     WRITING_IMPOSSIBLE,
     WRONG_STATE,
 )
-from eos_client.core.transaction_timeout import WAY_OUT
+from eos_client.core.transaction_timeout import TIMEOUT_WAY_OUT, has_timed_out
 
 
 class RecoveryAction(Enum):
@@ -147,7 +147,7 @@ class ProducerFailure:
     @property
     def timed_out(self) -> bool:
         """Whether the transaction is older than ``transaction.timeout.ms``."""
-        return self.transaction_age_s >= self.transaction_timeout_s
+        return has_timed_out(self.transaction_age_s, self.transaction_timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.code == TRANSACTION_TIMEOUT_REFUSED,
         RecoveryAction.STOP_UNFIT,
-        f"the brokers allow no transactions that long: {WAY_OUT}",
+        f"the brokers allow no transactions that long: {TIMEOUT_WAY_OUT}",
     ),
     RecoveryRule(
         lambda f: (

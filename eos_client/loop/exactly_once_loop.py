@@ -26,13 +26,14 @@ from eos_client.confluent.serialisation import AnyBatchTransform, DeserializedTr
 from eos_client.core.commit_gate import CommitGate, GatePolicy
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
 from eos_client.core.model import Outcome, Partitions, is_pattern
+from eos_client.core.transaction_timeout import has_timed_out
 from eos_client.loop.concurrent_transform import event_loop_of
 from eos_client.loop.record_failures import FailedRecords, StoppedMeanwhileError
 from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.serialised_records import with_serialisers
 from eos_client.loop.shutdown import Shutdown
 from eos_client.loop.stop_signals import StopSignals
-from eos_client.loop.transaction_size import RepeatedAborts, Spent, TransactionSize
+from eos_client.loop.transaction_size import RepeatedAborts, TransactionCost, TransactionSize
 from eos_client.loop.transaction_under_way import TransactionUnderWay
 from eos_client.loop.transform_check import one_transform
 from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
@@ -385,26 +386,26 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if ending.outcome is Outcome.SKIPPED:
             self._transaction.hold()
             return
-        spent = self._transaction.end()
+        cost = self._transaction.end()
         if ending.outcome is Outcome.COMMITTED:
-            if spent.records:  # an error event that came alone has brought no progress
-                self._shutdown.committed(spent.records)
+            if cost.records:  # an error event that came alone has brought no progress
+                self._shutdown.committed(cost.records)
                 self._size.committed(self._adapter.flush_share)
                 self._aborts.progress()
-        elif brings_progress or self._can_shrink(spent):
-            self._shutdown.expect_redelivery(spent.records, work)
+        elif brings_progress or self._can_shrink(cost):
+            self._shutdown.expect_redelivery(cost.records, work)
             self._aborts.progress()
         else:
-            self._aborts.aborted(work, self._member.membership.assigned, spent, ending.reason)
+            self._aborts.aborted(work, self._member.membership.assigned, cost, ending.reason)
             self._pause()
 
-    def _can_shrink(self, spent: Spent) -> bool:
+    def _can_shrink(self, cost: TransactionCost) -> bool:
         """Shrink the next transaction if that may help after an abort; returns whether it does for certain."""
         if self._adapter.take_refusal_reason():
-            return self._size.narrow(spent.records)
+            return self._size.narrow(cost.records)
         has_flushed_in_vain = self._adapter.flush_share >= 1.0  # for too many outputs, or for a cluster that is away
-        was_open_too_long = spent.work_s >= self._adapter.library.transaction_timeout_s
-        is_too_slow = was_open_too_long or spent.longest_s >= self._poll_limit_s
+        was_open_too_long = has_timed_out(cost.work_s, self._adapter.library.transaction_timeout_s)
+        is_too_slow = was_open_too_long or self._aborts.is_eviction(cost)
         return (is_too_slow or has_flushed_in_vain) and self._size.shrink_to_one() and is_too_slow
 
     def _pause(self) -> None:
@@ -423,11 +424,11 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")
-        spent = self._transaction.end()
+        cost = self._transaction.end()
         if ending.outcome is Outcome.COMMITTED:
-            self._shutdown.committed(spent.records)
-        elif ending.outcome is Outcome.ABORTED and self._can_shrink(spent):
-            self._shutdown.expect_redelivery(spent.records, work)
+            self._shutdown.committed(cost.records)
+        elif ending.outcome is Outcome.ABORTED and self._can_shrink(cost):
+            self._shutdown.expect_redelivery(cost.records, work)
 
     def _abort_quietly(self, raised: BaseException | None = None) -> None:
         """Abort open work without raising: the error that ended the loop is the one to report, and once."""

@@ -14,7 +14,7 @@ _BACKOFF_LIMIT_S = 1.0
 _EVICTIONS_MAX = 3
 
 
-class Spent(NamedTuple):
+class TransactionCost(NamedTuple):
     """What a transaction has used: records, seconds of work on all of them and on the longest stride."""
 
     records: int
@@ -82,23 +82,27 @@ class RepeatedAborts:
         self.count, self.spent_s = 0, 0.0
         self._partitions: Partitions = frozenset()
 
-    def aborted(self, partitions: Partitions, assigned: Partitions, spent: Spent, reason: str) -> None:
+    def is_eviction(self, cost: TransactionCost) -> bool:
+        """Whether one record took so long that the group has evicted the member."""
+        return cost.longest_s >= self._poll_limit_s
+
+    def aborted(self, partitions: Partitions, assigned: Partitions, cost: TransactionCost, reason: str) -> None:
         """Count the abort, for ``reason``, of a transaction with records of ``partitions``.
 
         Raises FatalClientError for one eviction too many, and ClusterUnavailableError when more than
         ``recovery_timeout_s`` seconds of work have led to no commit.
         """
-        was_evicted = spent.longest_s >= self._poll_limit_s
+        was_evicted = self.is_eviction(cost)
         if self._partitions.isdisjoint(assigned):
             self._reset()
         self.count += 1
         self._partitions = self._partitions | partitions
         self.evictions += was_evicted
         if not was_evicted:
-            self.spent_s += spent.work_s
+            self.spent_s += cost.work_s
         elif self.evictions >= _EVICTIONS_MAX:
             raise FatalClientError(
-                f"{self.evictions} transactions in a row were aborted because one record took {spent.longest_s:.1f} s, "
+                f"{self.evictions} transactions in a row were aborted because one record took {cost.longest_s:.1f} s, "
                 f"longer than max.poll.interval.ms={self._poll_limit_s * 1000:.0f}, after which the group gives the "
                 "partitions to others. Set it above the time of the slowest record, retries included. Nothing of these "
                 "transactions is visible; end the process."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eos_client.loop.transaction_size import Spent, TransactionSize
+from eos_client.loop.transaction_size import TransactionCost, TransactionSize
 from eos_client.ports import Clock
 
 _STRIDE_MAX = 512
@@ -68,10 +68,10 @@ class TransactionUnderWay:
         is_slow = took_s * 10 > self._interval_s
         self.stride = max(1, self.stride // 2) if is_slow else min(_STRIDE_MAX, self.stride * 2)
 
-    def end(self) -> Spent:
+    def end(self) -> TransactionCost:
         """Reset; returns what the transaction used."""
-        spent_s = 0.0 if self._working_since is None else self._clock() - self._working_since
-        spent = Spent(self.records, spent_s, self._longest_s)
+        work_s = 0.0 if self._working_since is None else self._clock() - self._working_since
+        cost = TransactionCost(self.records, work_s, self._longest_s)
         self._due_at = self._working_since = None
         self.records, self._longest_s = 0, 0.0
-        return spent
+        return cost

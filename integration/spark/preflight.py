@@ -16,7 +16,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.confluent.preflight import require_output_topics
 from eos_client.core.internal_logs import whole_number
-from eos_client.core.transaction_timeout import LIMIT_KEY, WAY_OUT, is_timeout_allowed
+from eos_client.core.transaction_timeout import BROKERS_LIMIT, TIMEOUT_WAY_OUT, is_timeout_allowed
 from eos_client.errors import ClusterUnfitError, ConfigurationError
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
@@ -81,13 +81,13 @@ def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> tuple
         )
     cluster = admin.cluster()
     limits = admin.broker_settings(next(iter(cluster.brokers)))
-    limit_ms = whole_number(limits, LIMIT_KEY)
+    limit_ms = whole_number(limits, BROKERS_LIMIT)
     settings = wanted.within(limit_ms or 0, whole_number(limits, "transactional.id.expiration.ms") or 0)
     wanted_ms = int(settings.transaction_timeout_s * 1000)
     if is_timeout_allowed(wanted_ms, limit_ms) is False:
         raise ClusterUnfitError(
             f"the brokers allow transactions of {limit_ms} ms (transaction.max.timeout.ms), the sink asks for "
-            f"{wanted_ms} ms: in config, {WAY_OUT}."
+            f"{wanted_ms} ms: in config, {TIMEOUT_WAY_OUT}."
         )
     slot = SlotProducer(settings.producer, settings.transactional_id(0), limits=settings.limits)
     with contextlib.closing(slot) as producer:

@@ -31,6 +31,7 @@ from eos_client.core.batch_ledger import (
     decide_slot,
     joined,
 )
+from eos_client.core.transaction_timeout import has_timed_out
 from eos_client.integration.spark.progress import StepClock
 from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
@@ -243,7 +244,7 @@ class SlotAttempt:
         except errors.UnknownOutcomeError as error:
             return self._resolve(producer, error)
         except errors.EosError as error:
-            if (open_s := self._open_for_s) > self._settings.transaction_timeout_s:
+            if has_timed_out(open_s := self._open_for_s, self._settings.transaction_timeout_s):
                 raise self._timed_out_error(open_s) from error
             raise
 
@@ -329,7 +330,7 @@ class SlotAttempt:
         if self._decide(entry, self._count.content) is SlotDecision.SKIP:
             self._resolved = True
             return self.status(SlotOutcome.WRITTEN)
-        if open_s > self._settings.transaction_timeout_s:
+        if has_timed_out(open_s, self._settings.transaction_timeout_s):
             raise self._timed_out_error(open_s) from cause
         raise errors.RetriableError(
             f"the commit of slot {self._slot} of batch {self._task.batch_id} was not answered and did not take effect: "

@@ -154,14 +154,15 @@ FENCES = ["_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"]
 @pytest.mark.parametrize("code", FENCES)
 @pytest.mark.parametrize("request_", R)
 def test_a_pinned_id_fenced_within_its_timeout_stops_so_that_two_instances_never_fight(code, request_):
-    failure = ProducerFailure(request_, code, fatal=True, transaction_age_s=1.0, transaction_timeout_s=10.0)
-    assert recovery_for(failure).action is A.STOP_FENCED
+    for age_s in (1.0, 10.0):
+        failure = ProducerFailure(request_, code, fatal=True, transaction_age_s=age_s, transaction_timeout_s=10.0)
+        assert recovery_for(failure).action is A.STOP_FENCED
 
 
 @pytest.mark.parametrize("code", FENCES)
 @pytest.mark.parametrize(
     "explained",
-    [{"generated_id": True}, {"transaction_age_s": 10.0}, {"transaction_age_s": 11.0}, {"init_abandoned": True}],
+    [{"generated_id": True}, {"transaction_age_s": 10.001}, {"transaction_age_s": 11.0}, {"init_abandoned": True}],
 )
 def test_a_fence_that_something_of_our_own_can_explain_is_recovered_from(code, explained):
     known = {"fatal": True, "transaction_timeout_s": 10.0, **explained}
@@ -197,7 +198,7 @@ def every_failure():
         if code == OVERDUE and (fatal or abortable or retriable):
             continue  # our own code: the library has not answered, so it has set no flag
         for age_s, group_fenced, twice, may_leave in itertools.product(
-            (0.0, 60.0),
+            (0.0, 61.0),
             truth,
             truth if request_ is R.COMMIT else [False],
             truth if request_ is R.SEND_OFFSETS else [False],
@@ -264,7 +265,7 @@ def test_the_table_leaves_a_commit_open_exactly_where_it_may_have_taken_effect()
             fatal=fatal,
             abortable=abortable,
             retriable=retriable,
-            transaction_age_s=60.0 if is_old else 0.0,
+            transaction_age_s=61.0 if is_old else 0.0,
             generated_id=generated_id,
             transaction_open=is_open,
             group_fenced=group_fenced,

@@ -3,7 +3,7 @@
 import pytest
 
 from eos_client.core.internal_logs import whole_number
-from eos_client.core.transaction_timeout import DEFAULT_LIMIT_MS, LIMIT_KEY, is_timeout_allowed
+from eos_client.core.transaction_timeout import BROKERS_LIMIT, DEFAULT_LIMIT_MS, is_timeout_allowed
 
 LIMIT = "transaction.max.timeout.ms"
 
@@ -22,4 +22,4 @@ LIMIT = "transaction.max.timeout.ms"
 def test_a_timeout_is_judged_by_the_brokers_limit_and_by_kafkas_default_where_that_is_hidden(
     asked_ms, settings, expected
 ):
-    assert is_timeout_allowed(asked_ms, whole_number(settings, LIMIT_KEY)) is expected
+    assert is_timeout_allowed(asked_ms, whole_number(settings, BROKERS_LIMIT)) is expected

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnavailableError, FatalClientError
-from eos_client.loop.transaction_size import RepeatedAborts, Spent
+from eos_client.loop.transaction_size import RepeatedAborts, TransactionCost
 from eos_client.observe import CommitSkipped, LoopStopped, TransactionAborted, TransactionCommitted
 from eos_client.ports import Clock
 from eos_client.testing.simulator import SimulatedConsumer
@@ -206,7 +206,7 @@ def test_an_event_that_comes_alone_is_no_progress_between_aborts(on_bench):
 
 def test_evictions_count_in_a_row_although_their_work_went_elsewhere_meanwhile():
     aborts = RepeatedAborts(recovery_timeout_s=60.0, poll_limit_s=6.0)
-    work, slow = frozenset({InputPartition("orders", 0)}), Spent(1, 8.0, 8.0)
+    work, slow = frozenset({InputPartition("orders", 0)}), TransactionCost(1, 8.0, 8.0)
     for _ in range(2):
         aborts.aborted(work, frozenset(), slow, "it left the group")
     with pytest.raises(FatalClientError, match=r"3 transactions in a row .* one record took 8\.0 s"):
