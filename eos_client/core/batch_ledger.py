@@ -94,6 +94,14 @@ class LedgerEntry:
         """Whether it was committed without metadata, so that only its offset is known."""
         return self.identity == NO_IDENTITY
 
+    def has_committed(self, batch_id: int) -> bool:
+        """Whether the batch was committed."""
+        return self.next_batch > batch_id
+
+    def is_ahead_of(self, batch_id: int) -> bool:
+        """Whether a later batch was committed, too, which the query that is at this one knows nothing of."""
+        return self.next_batch > batch_id + 1
+
     def encode(self) -> str:
         """Return the metadata string; the offset that goes with it is ``next_batch``."""
         fields: dict[str, object] = {
@@ -183,7 +191,7 @@ class SlotQuestion:
     @property
     def committed(self) -> bool:
         """Whether this batch was committed."""
-        return self.known_entry.next_batch == self.batch_id + 1
+        return self.known_entry.has_committed(self.batch_id)
 
     @property
     def differs(self) -> bool:
@@ -248,7 +256,7 @@ SLOT_RULES: tuple[SlotRule, ...] = (
         errors.LedgerRegressionError,
     ),
     SlotRule(
-        lambda q: q.known_entry.next_batch > q.batch_id + 1,
+        lambda q: q.known_entry.is_ahead_of(q.batch_id),
         _REFUSE,
         "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is an "
         "old copy. Let this query end. If no other driver runs it, start it again; if that is refused, too, restore "

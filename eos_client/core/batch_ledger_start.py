@@ -127,7 +127,7 @@ class StartQuestion:
     @property
     def ahead(self) -> bool:
         """Whether some entry is past this batch."""
-        return any(e.next_batch > self.batch_id + 1 for e in self.live.values())
+        return any(e.is_ahead_of(self.batch_id) for e in self.live.values())
 
     @property
     def bare(self) -> bool:
@@ -143,7 +143,7 @@ class StartQuestion:
     @property
     def behind(self) -> list[int]:
         """The distinct next batches of entries that have not committed this batch, in order."""
-        return sorted({e.next_batch for e in self.live.values() if e.next_batch <= self.batch_id})
+        return sorted({e.next_batch for e in self.live.values() if not e.has_committed(self.batch_id)})
 
     @property
     def unfinished(self) -> bool:
@@ -191,23 +191,28 @@ class StartQuestion:
         return next_batch if next_batch <= self.batch_id + 1 else None
 
     @property
+    def is_whole(self) -> bool:
+        """Whether every slot has committed this batch, and the ledger can be used as it is."""
+        return bool(self.live) and not (self.behind or self.unusable)
+
+    @property
     def whole_content(self) -> SlotContent | None:
         """The content of this batch, where every slot has committed it and the content is known."""
         if self.record is not None and self.restored_batch == self.batch_id + 1:
             return self.record.content
-        if self.unusable or not self.live or any(e.next_batch <= self.batch_id for e in self.live.values()):
+        if not self.is_whole:
             return None
         contents = [entry.content for entry in self.live.values() if entry.content is not None]
         if len(contents) == len(self.live):
             return joined(contents)
         # Entries lose their content in a resize; the marker keeps the whole batch's.
         marker = self._own_marker
-        return marker.content if marker.next_batch == self.batch_id + 1 else None
+        return marker.content if marker.has_committed(self.batch_id) else None
 
     @property
     def half_written(self) -> bool:
         """Whether some slots have committed this batch and others have not."""
-        return len({e.next_batch > self.batch_id for e in self.live.values()}) > 1
+        return len({e.has_committed(self.batch_id) for e in self.live.values()}) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +245,7 @@ def _topic_changed(question: StartQuestion) -> errors.BatchLedgerError:
 
 def _unfinished(question: StartQuestion) -> errors.BatchLedgerError:
     begun = question.behind[0]
-    written = [str(slot) for slot, entry in sorted(question.live.items()) if entry.next_batch == begun + 1]
+    written = [str(slot) for slot, entry in sorted(question.live.items()) if entry.has_committed(begun)]
     return errors.BatchUnfinishedError(
         f"batch {begun} was written only by slots {', '.join(written)}, and Spark has gone on to batch "
         f"{question.batch_id}: the error that ended batch {begun} was caught, and the rows of its other slots are not "
@@ -329,8 +334,7 @@ def _started(question: StartQuestion, slot: int) -> LedgerEntry:
     found = question.live.get(slot)
     if found is not None and found.identity == question.identity and found.next_batch == question.batch_id + 1:
         return found
-    whole = not question.unusable and all(e.next_batch > question.batch_id for e in question.live.values())
-    if not (whole and question.live):
+    if not question.is_whole:
         return LedgerEntry(question.batch_id, question.identity)
     # Another topic leaves each row in its slot, so what the slot held of the batch can still be compared.
     is_same_slot = found is not None and found.identity.slotting == question.identity.slotting

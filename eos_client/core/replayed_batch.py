@@ -29,7 +29,7 @@ class ReplayedBatch:
     @property
     def committed(self) -> list[int]:
         """The slots that have committed the batch."""
-        return [slot for slot, entry in sorted(self.entries.items()) if entry.next_batch > self.batch_id]
+        return [slot for slot, entry in sorted(self.entries.items()) if entry.has_committed(self.batch_id)]
 
     @property
     def token(self) -> str:
