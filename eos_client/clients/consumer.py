@@ -89,7 +89,7 @@ class EosConsumer:
         self._membership = self.member.membership
         self._handed = self.member.handed
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
-        self._events = InputEvents(hook, self._library.settings["group.id"])
+        self._events = InputEvents(self.member, hook)
         self._missing = MissingTopics(self.member, (), clock)
         self._lag_reported: dict[InputPartition, int] = {}
         self.open_work = OpenWork(self.member, self._plain, hook, clock)
@@ -248,7 +248,6 @@ class EosConsumer:
         tracked = self._membership.tracking_errors_of
         theirs = ApplicationCallbacks(self, *map(tracked, (on_assign, on_revoke, on_lost)))
         self.open_work.record_subscription()
-        self._events = InputEvents(self._hook, self._library.settings["group.id"], list(topics))
         self._missing = MissingTopics(self.member, list(topics), self._clock)
         self._membership.subscribe(topics, ComposedListener(ours, theirs))
 

@@ -13,7 +13,7 @@ from eos_client.confluent.failures.consumer_failures import event_code, input_er
 from eos_client.confluent.failures.kafka_errors import is_fatal
 from eos_client.confluent.preflight import is_reachable, require_topics
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
-from eos_client.core.model import Partitions, is_pattern
+from eos_client.core.model import Partitions
 from eos_client.errors import ClusterUnavailableError
 from eos_client.observe import ClientReported, EventHook
 from eos_client.ports import Clock
@@ -24,12 +24,11 @@ _RETRY_INTERVAL_S = 5.0
 
 
 class InputEvents:
-    """Separates records from error events of a member of ``group_id`` with these ``topics``, and acts on the events."""
+    """Separates the records of ``consumer`` from its error events, and acts on the events."""
 
-    def __init__(self, hook: EventHook, group_id: str, topics: Sequence[str] = ()) -> None:
+    def __init__(self, consumer: ConfluentConsumer, hook: EventHook) -> None:
+        self._consumer = consumer
         self._hook = hook
-        self._group_id = group_id
-        self.topics = topics
 
     def records(self, batch: list[Any]) -> list[Any]:
         """Return the records of ``batch``, at the cost of one call where it has no events; reports those to the hook.
@@ -45,12 +44,12 @@ class InputEvents:
         return [message for message in batch if message.error() is None]
 
     def _act_on(self, error: Any, topic: str | None) -> None:
-        is_named = topic is None or (topic in self.topics and not is_pattern(topic))
+        is_named = topic is None or self._consumer.membership.names(topic)
         meaning = meaning_of(ErrorEvent(event_code(error), fatal=is_fatal(error), is_named=is_named))
         if meaning is EventMeaning.REPORT:
             self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
         elif meaning is not EventMeaning.IGNORE:
-            raise input_error(error, topic=topic, group_id=self._group_id)
+            raise input_error(error, topic=topic, group_id=self._consumer.library.group_id)
 
 
 class RefusedCredentials:

@@ -207,8 +207,8 @@ class TransactionSteps:
 
     def _send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, token: AttemptToken) -> None:
         offsets, timeout_s = offsets_to_send(positions, str(token)), self._producer.limits.commit_timeout_s
-        is_by_pattern = self._consumer.membership.is_by_pattern
-        self._producer.calls.by_pattern_alone = {p.topic: is_by_pattern(p.topic) for p in positions}
+        names = self._consumer.membership.names
+        self._producer.calls.by_pattern_alone = {p.topic: not names(p.topic) for p in positions}
         self._under_way.own_call("send_offsets_to_transaction", offsets, snapshot.group_metadata, timeout_s)
 
     # -- the acts: each performs one step and returns the resulting event --------------------------------------------

@@ -114,12 +114,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._topics = _checked_topics(topics, config.dead_letter_topic)
         self._output_topic = _checked_output_topic(output_topic)
         self._hook = hook = safe_hook(hook)
-        self._events = InputEvents(hook, config.group_id, self._topics)
         self._clock = clock = clients.clock
         self._shutdown = shutdown = Shutdown(config.shutdown_timeout_s, clock)
         self._consumer = _consumer(config, clients, hook, self.counters)
         self._producer = _producer(config, clients, hook, self.counters)
         self._member = self._consumer.member
+        self._events = InputEvents(self._member, hook)
         self._credentials = RefusedCredentials(self._member, config.recovery_timeout_s, clock)
         self._missing = MissingTopics(self._member, self._topics, clock, are_confirmed=True)
         self._adapter = adapter = self._producer.adapter

@@ -410,6 +410,8 @@ def test_a_topic_is_by_pattern_where_the_subscription_has_one_and_does_not_name_
     assert membership.names("orders")
     assert not membership.is_by_pattern("orders")
     assert membership.is_by_pattern("orders-eu")
+    assert not membership.names("orders-eu")
+    assert not membership.names("^or.*")  # of which librdkafka has events, too
     assert not membership.is_of_one_topic
 
 

@@ -96,12 +96,12 @@ class Membership:
         return not self.is_member_epoch and "group.instance.id" in self._library.settings
 
     def names(self, topic: str) -> bool:
-        """Whether the subscription names ``topic``."""
-        return topic in self._subscription
+        """Whether ``topic`` was subscribed by name: a topic that only a pattern has matched may come and go."""
+        return topic in self._subscription and not is_pattern(topic)
 
     def is_by_pattern(self, topic: str) -> bool:
-        """Whether ``topic`` was matched by a pattern: such a topic may come and go."""
-        return self._has_patterns and topic not in self._subscription
+        """Whether a pattern of the subscription has matched ``topic``: no topic of an assignment by hand is."""
+        return self._has_patterns and not self.names(topic)
 
     def snapshot(self) -> MembershipSnapshot:
         """Read the group metadata now."""
