@@ -1,7 +1,7 @@
 """Reads from librdkafka's log what it reports nowhere else: lost connections and implicitly acknowledged batches.
 
 A lost connection: librdkafka sends EndTxn and TxnOffsetCommit again on the next one, with the same epoch, and reports
-success (``may_have_sent_twice`` of the core).
+success (`ClientLog.may_have_sent_twice`).
 
 Implicitly acknowledged batches (``IMPLICITACK``): librdkafka counts a batch as written because a later one of its
 partition was acknowledged. A newly elected leader may have refused the first and accepted the second
@@ -15,7 +15,6 @@ import re
 from typing import Any
 
 from eos_client.config.client_settings import is_on
-from eos_client.core.producer_recovery import may_have_sent_twice
 from eos_client.observe import LOGGER
 
 _INFO = 6
@@ -69,8 +68,13 @@ class ClientLog:
         return added
 
     def may_have_sent_twice(self, losses_before: int = 0) -> bool:
-        """Whether a request since there were ``losses_before`` may have been sent twice."""
-        return may_have_sent_twice(self.losses - losses_before, log_understood=self.understood)
+        """Whether a request since there were ``losses_before`` may have been sent twice, as far as the log shows.
+
+        The first copy may arrive late, at the same epoch (KAFKA-17754). A confirmed end stands, but its handle is
+        replaced, or never used again: the copy then meets another epoch. A refused commit may answer the second copy
+        (``RECOVERY_RULES``). Once a transaction has sent offsets, more are refused: the copy could overwrite them.
+        """
+        return self.losses > losses_before or not self.understood
 
     def begin_transaction(self) -> None:
         """Forget what the log said about the last transaction."""

@@ -304,16 +304,6 @@ def clock_is_at_fault(failure: str, times_given: Collection[str]) -> bool:
     return refused is not None and refused[1] not in times_given
 
 
-def may_have_sent_twice(losses: int, *, log_understood: bool) -> bool:
-    """Whether a request may have been sent twice in the time of so many lost connections, as far as the log shows.
-
-    The first copy may arrive late, at the same epoch (KAFKA-17754). A confirmed end stands, but its handle is replaced,
-    or never used again: the copy then meets another epoch. A refused commit may answer the second copy
-    (``RECOVERY_RULES``). Once a transaction has sent offsets, more are refused: the copy could overwrite them.
-    """
-    return losses > 0 or not log_understood
-
-
 def recovery_for(failure: ProducerFailure) -> RecoveryRule:
     """Return the rule that applies to ``failure``."""
     return next(rule for rule in RECOVERY_RULES if rule.applies(failure))

@@ -162,6 +162,16 @@ def test_a_log_counts_as_understood_once_it_has_told_of_a_connection():
     assert log.understood
 
 
+def test_a_request_may_have_been_sent_twice_after_a_loss_and_where_the_log_is_not_understood():
+    log = ClientLog({})
+    assert log.may_have_sent_twice()
+    tell(log, logging.DEBUG, "STATE", CONNECTED)
+    assert not log.may_have_sent_twice()
+    tell(log, logging.DEBUG, "STATE", DOWN)
+    assert log.may_have_sent_twice()
+    assert not log.may_have_sent_twice(losses_before=1)
+
+
 @pytest.mark.parametrize(
     ("settings", "level", "passed_on"),
     [

@@ -16,7 +16,6 @@ from eos_client.core.producer_recovery import (
     RecoveryRule,
     TransactionalRequest,
     clock_is_at_fault,
-    may_have_sent_twice,
     recovery_for,
 )
 
@@ -300,10 +299,3 @@ def test_a_finished_handle_is_never_used_again():
 
 def test_each_row_gives_a_reason_of_its_own():
     assert len({rule.reason for rule in RECOVERY_RULES}) == len(RECOVERY_RULES)
-
-
-@pytest.mark.parametrize(
-    ("losses", "log_understood", "expected"), [(0, True, False), (1, True, True), (0, False, True), (2, False, True)]
-)
-def test_a_request_may_have_been_sent_twice_after_a_loss_and_where_the_log_shows_none(losses, log_understood, expected):
-    assert may_have_sent_twice(losses, log_understood=log_understood) is expected

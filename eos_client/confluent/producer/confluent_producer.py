@@ -23,7 +23,7 @@ from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
 from eos_client.core.model import InputPositions, ProducerLimits
-from eos_client.core.producer_recovery import TransactionalRequest, may_have_sent_twice
+from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError, TransactionStateError
 from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
 from eos_client.ports import Clock
@@ -168,8 +168,8 @@ class ConfluentProducer:
         losses = self.library.log.losses
         if self._losses_before_offsets is None:
             self._losses_before_offsets = losses
-        # Not where the log is not understood: no transaction at all could send offsets twice then.
-        elif may_have_sent_twice(losses - self._losses_before_offsets, log_understood=True):
+        # Not `may_have_sent_twice`: where the log is not understood, no transaction at all could send offsets twice.
+        elif losses > self._losses_before_offsets:
             raise self.calls.must_abort(
                 f"a connection of transactional.id {self.library.transactional_id!r} was lost since this "
                 "transaction's first offsets were sent: a late copy of them could take back those that follow "
