@@ -19,6 +19,7 @@ from eos_client.core.error_codes import (
     ARGUMENT_REFUSED,
     FATAL_UNNAMED,
     GROUP_FULL,
+    GROUP_NOT_ADMITTED,
     GROUP_PROTOCOL_DIFFERS,
     GROUP_UNKNOWN,
     INSTANCE_ID_TAKEN,
@@ -73,7 +74,7 @@ def input_error(error: KafkaError, *, topic: str | None = None, group_id: str = 
     failed = "the consumer cannot go on:" if call else "the input cannot be read:"
     if code in READING_FORBIDDEN:
         return reading_refused(f"{failed} {call}".rstrip(), error, [topic] if topic else [], group_id)
-    if code == GROUP_UNKNOWN:
+    if code in GROUP_NOT_ADMITTED or code == GROUP_UNKNOWN:
         failed = f"group {group_id!r} does not admit this consumer:"
     remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
     return make_kafka_error(errors.ClusterUnfitError, error, f"{failed} {what}. {remedy}.")
