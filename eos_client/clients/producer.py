@@ -263,7 +263,7 @@ class EosProducer:
         session = self._session
         if session is None:
             return None
-        session.refuse_writes_of_other_threads()
+        self.adapter.ownership.require_caller("produce")
         block = session.block
         if not block.is_open or block.is_left():
             session.resolve_left_block()

@@ -56,7 +56,7 @@ class TransactionSession:
     ) -> None:
         """``facade``: the application's producer. ``needs_resume``: whether its last session did."""
         self.consumer = consumer
-        self._producer = producer
+        self.producer = producer
         self._facade = facade
         self._hook = hook
         self._clock = clock
@@ -147,10 +147,10 @@ class TransactionSession:
 
     def refuse_transaction_by_hand(self) -> None:
         """Raise TransactionStateError for a block while the application has a transaction of its own open."""
-        if self._producer.calls.has_open_transaction and not self.is_open:
+        if self.producer.calls.has_open_transaction and not self.is_open:
             raise misplaced_call(
                 "a block while the transaction that begin_transaction() of "
-                f"{self._producer.library.transactional_id!r} began is open: it would be torn apart. End it by "
+                f"{self.producer.library.transactional_id!r} began is open: it would be torn apart. End it by "
                 "commit_transaction() or abort_transaction() first"
             )
 
@@ -175,14 +175,10 @@ class TransactionSession:
             )
         return False
 
-    def refuse_writes_of_other_threads(self) -> None:
-        """Raise WrongThreadError for a write of a thread that does not own the producer."""
-        self._producer.ownership.require_caller("produce")
-
     def raw_produce(self) -> Callable[..., None]:
         """Begin, and return the quickest way to write simple outputs; ``count_outputs`` counts them."""
         self.begin()
-        return self._producer.raw_produce
+        return self.producer.raw_produce
 
     def count_outputs(self, count: int) -> None:
         """Count ``count`` outputs that were written."""
@@ -194,8 +190,8 @@ class TransactionSession:
         Raises AbortableError after a time-out, ClusterUnfitError where one was refused because of this host's clock.
         """
         if self.is_open:
-            self._producer.flush_outputs(self._producer.limits.commit_timeout_s)
-            self._producer.calls.record_acknowledged_outputs()
+            self.producer.flush_outputs(self.producer.limits.commit_timeout_s)
+            self.producer.calls.record_acknowledged_outputs()
 
     def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
         """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does.
@@ -204,7 +200,7 @@ class TransactionSession:
         in the local queue. Raises OutputRefusedError for an invalid output, AbortableError without room in time.
         """
         self.begin()
-        producer, facade = self._producer, self._facade
+        producer, facade = self.producer, self._facade
         if on_delivery is not None:
             on_delivery = producer.library.before_application_callback(on_delivery)
         limit_s = producer.limits.commit_timeout_s
@@ -218,7 +214,7 @@ class TransactionSession:
         Raises what the caller has to decide: fenced, unfit, fatal, unknown. What a callback of the application has
         raised meanwhile is raised when the outcome is in ``last``.
         """
-        with self._producer.library.callback_errors.deferred():
+        with self.producer.library.callback_errors.deferred():
             ended = self._resume()
             if ended is not None and (ended.outcome is Outcome.ABORTED or self._steps.is_idle):
                 return ended
@@ -226,9 +222,9 @@ class TransactionSession:
             self.kept.raise_failure()
             if self._steps.is_idle:
                 self._steps.decisions.end_hold()
-                self.under_way.run_transaction_step(self._producer.calls.drain_events)
+                self.under_way.run_transaction_step(self.producer.calls.drain_events)
                 return self._steps.record_ending(Ending(Outcome.COMMITTED, "nothing to do"))
-            if (failed := self._producer.calls.transaction_failure) is not None:
+            if (failed := self.producer.calls.transaction_failure) is not None:
                 return self.recover(failed)
             return self.under_way.run_transaction_step(lambda: self._steps.perform(TransactionEvent.END))
 
@@ -242,7 +238,7 @@ class TransactionSession:
         if self.is_open or self.has_unreported_outcome or self.under_way.is_working or self._given_up:
             return False
         try:
-            with self._producer.library.callback_errors.deferred(keep_deferred=True):
+            with self.producer.library.callback_errors.deferred(keep_deferred=True):
                 self.under_way.run_transaction_step(lambda: self._steps.commit_starts(starts, snapshot))
         except _TO_BE_REPEATED:
             return False
@@ -256,12 +252,12 @@ class TransactionSession:
         A plain commit applied later would move the group's committed offsets backwards, and an abort would rewind to
         before the application's own commits.
         """
-        until = self._clock() + min(_ANSWER_WAIT_S, self._producer.limits.commit_timeout_s)
+        until = self._clock() + min(_ANSWER_WAIT_S, self.producer.limits.commit_timeout_s)
         while self.consumer.plain.unanswered() and self._clock() < until:
             self.consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             self.kept.raise_failure()
         # Before fence_commits() leaves the group: leaving drops work that is not recorded as committed.
-        self.consumer.record_manual_commits(self._producer.limits.commit_timeout_s)
+        self.consumer.record_manual_commits(self.producer.limits.commit_timeout_s)
         self.consumer.fence_commits()
         self.kept.raise_failure()
 
@@ -278,7 +274,7 @@ class TransactionSession:
 
     @property
     def _may_resolve(self) -> bool:
-        return not (self.under_way.is_inside_a_step or self._producer.ownership.is_owned_by_other)
+        return not (self.under_way.is_inside_a_step or self.producer.ownership.is_owned_by_other)
 
     def finish_leaving(self) -> None:
         """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
@@ -293,7 +289,7 @@ class TransactionSession:
         leaving = self.block.leaving
         if not self.needs_resume and leaving is None:
             return
-        with self._producer.library.callback_errors.deferred():
+        with self.producer.library.callback_errors.deferred():
             self._resume()
             if leaving is not None and self.block.leaving is leaving:
                 if not leaving.is_reported:
@@ -312,7 +308,7 @@ class TransactionSession:
 
     def abort(self, reason: str) -> Ending:
         """Abort what is open and rewind to the first uncommitted record."""
-        with self._producer.library.callback_errors.deferred():
+        with self.producer.library.callback_errors.deferred():
             self.kept.raise_failure()
             return self._undo(reason, self._steps.abort)
 
@@ -410,7 +406,7 @@ class TransactionSession:
 
     def recover(self, error: errors.AbortableError | errors.RebuildProducerError) -> Ending:
         """Recover as the class of ``error`` demands; it was raised while work was being added."""
-        with self._producer.library.callback_errors.deferred():
+        with self.producer.library.callback_errors.deferred():
             self.kept.raise_failure()
             return self._undo(str(error), lambda _: self._steps.recover(error))
 
@@ -467,7 +463,7 @@ class TransactionSession:
 
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
-            with self._producer.library.callback_errors.deferred(keep_deferred=True):
+            with self.producer.library.callback_errors.deferred(keep_deferred=True):
                 return self.under_way.run_transaction_step(act)
         except errors.EosError as error:
             self.kept.failure = error

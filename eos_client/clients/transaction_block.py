@@ -188,7 +188,7 @@ class Transaction:
             )
         if session.block.number != self._number or not session.block.is_open:
             raise _given_up()
-        session.refuse_writes_of_other_threads()
+        session.producer.ownership.require_caller("produce")
         return session
 
     @_TrackedExit
