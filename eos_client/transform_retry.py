@@ -20,7 +20,7 @@ def longest_wait_s(policy: tenacity.Retrying, limit_s: float) -> float:
     Infinity where it never ends. Raises ConfigurationError where that cannot be known beforehand (the waits are random,
     or depend on more than the number and the time of the attempts), and for a wait that is no number of seconds.
     """
-    first, second = _trial(policy, limit_s), _trial(policy, limit_s)
+    first, second = _waits_or_error(policy, limit_s), _waits_or_error(policy, limit_s)
     if isinstance(first, float) and first == second:
         return first
     cause = first if isinstance(first, Exception) else None
@@ -53,7 +53,7 @@ def check_policy(policy: object) -> None:
             "transform_retry decides by what the transform returned, but only failures are repeated. Raise an "
             "exception in the transform instead, and name its class by tenacity.retry_if_exception_type."
         )
-    if _trial(policy, _TOLERANCE_S) == math.inf:  # no limit of its waits would end it
+    if _waits_or_error(policy, _TOLERANCE_S) == math.inf:  # no limit of its waits would end it
         raise ConfigurationError(
             "transform_retry never stops and does not wait: it would call the transform for one record for ever. "
             "Give it a stop, for example stop=tenacity.stop_after_attempt(3)."
@@ -68,10 +68,10 @@ def _asks_for_results(retry: object) -> bool:
     )
 
 
-def _trial(policy: tenacity.Retrying, limit_s: float) -> float | Exception:
+def _waits_or_error(policy: tenacity.Retrying, limit_s: float) -> float | Exception:
     """Return how long ``policy`` waits, or what a wait or stop raised that may need a failure of the application."""
     try:
-        return _tried_s(policy, limit_s)
+        return _waits_s(policy, limit_s)
     except ConfigurationError:
         raise
     except Exception as error:  # noqa: BLE001
@@ -88,7 +88,7 @@ def _seconds(wait_s: float) -> float:
     return wait_s
 
 
-def _tried_s(policy: tenacity.Retrying, limit_s: float) -> float:
+def _waits_s(policy: tenacity.Retrying, limit_s: float) -> float:
     state = tenacity.RetryCallState(policy, None, (), {})
     state.set_exception((TimeoutError, TimeoutError("a trial"), None))
     state.start_time = 0.0

@@ -49,9 +49,9 @@ class BlockState:
         """The block whose end has begun, until it knows its outcome."""
         self._on_outcome: OutcomeCallback = lambda *_: None
         self._inner_refused = False
-        self.reading = _Call(self, (LeaveBlockError,), harmless=())
+        self.reading = _CallInBlock(self, (LeaveBlockError,), harmless=())
         """Wraps ``consume`` and ``poll``: after any exception the application cannot know which records it received."""
-        self.writing = _Call(self, (AbortableError, RebuildProducerError), harmless=_NOTHING_WAS_QUEUED)
+        self.writing = _CallInBlock(self, (AbortableError, RebuildProducerError), harmless=_NOTHING_WAS_QUEUED)
         """Wraps ``produce``: a failed write fails the block, unless only that record was refused."""
 
     def open(self, is_left: Callable[[], bool], on_outcome: OutcomeCallback) -> None:
@@ -118,7 +118,7 @@ class BlockState:
             self.leaving = None
 
 
-class _Call:
+class _CallInBlock:
     """Wraps a call inside ``block``.
 
     An exception fails the block, unless it is ``harmless``; a ``quiet`` one is suppressed at the block's end. A class

@@ -45,8 +45,8 @@ class StepsUnderWay:
 
     def is_making(self, call: str, *, skip_frames: int) -> bool:
         """Whether it is the session that makes the producer's ``call``; ``skip_frames``: as in `comes_from`."""
-        is_named = call.startswith(self._call_under_way)
-        return is_named and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, skip_frames=skip_frames + 1)
+        is_that_call = call.startswith(self._call_under_way)
+        return is_that_call and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, skip_frames=skip_frames + 1)
 
     @property
     def is_working(self) -> bool:

@@ -283,7 +283,7 @@ class GateRule(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class GateRow:
     """One row of the decision table. ``reason_arguments``: the arguments of ``reason.format``."""
 
     name: GateRule
@@ -293,51 +293,51 @@ class Rule:
     reason_arguments: Callable[[Question], tuple[object, ...]] = lambda _: ()
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[GateRow, ...] = (
+    GateRow(
         GateRule.MEMBERSHIP_MOVED_ON,
         lambda q: q.moved_on,
         CommitDecision.ABORT,
         "the membership moved on from {} to {}",
         lambda q: (q.attempt.pinned, q.attempt.snapshot),
     ),
-    Rule(
+    GateRow(
         GateRule.LEFT_WHILE_SERVING,
         lambda q: bool(q.attempt.left),
         CommitDecision.ABORT,
         "the partitions left while commit() served callbacks, and a newer owner may exist",
     ),
-    Rule(
+    GateRow(
         GateRule.OUTPUTS_ONLY,
         lambda q: not q.attempt.positions,
         CommitDecision.COMMIT,
         "nothing was consumed: outputs only",
     ),
-    Rule(
+    GateRow(
         GateRule.NOT_A_MEMBER,
         lambda q: not q.attempt.snapshot.is_active_member,
         CommitDecision.ABORT,
         "not a member of the group now: a commit would carry no fence at all (KIP-447)",
     ),
-    Rule(
+    GateRow(
         GateRule.LOST_WORK,
         lambda q: q.names_any(q.state.lost_work),
         CommitDecision.ABORT,
         "a partition was lost after its records were consumed: a newer owner may exist",
     ),
-    Rule(
+    GateRow(
         GateRule.NOT_OURS,
         lambda q: q.names_any(q.state.revoked_work) or not q.state.assigned.issuperset(q.attempt.positions),
         CommitDecision.ABORT,
         "a partition is no longer ours and its records were not committed in the revoke callback",
     ),
-    Rule(
+    GateRow(
         GateRule.EPOCH_MOVED_BEFORE_REVOKE,
         lambda q: q.state.revoking and q.attempt.snapshot.is_member_epoch and q.may_have_pending_callback,
         CommitDecision.ABORT,
         "the member epoch moved before this revoke callback: a loss may be queued after it, and cannot be served in it",
     ),
-    Rule(
+    GateRow(
         GateRule.PLAIN_COMMIT_UNANSWERED,
         lambda q: q.names_any(q.attempt.unanswered) and not q.has_to_wait,
         CommitDecision.ABORT,
@@ -345,7 +345,7 @@ RULES: tuple[Rule, ...] = (
         "the group's committed offsets backwards",
         lambda q: (q.covered(q.attempt.unanswered),),
     ),
-    Rule(
+    GateRow(
         GateRule.PLAIN_COMMIT_UNFENCED,
         lambda q: q.names_any(q.attempt.unfenced) and not q.has_to_wait,
         CommitDecision.ABORT,
@@ -353,37 +353,37 @@ RULES: tuple[Rule, ...] = (
         "move the group's committed offsets backwards",
         lambda q: (q.covered(q.attempt.unfenced),),
     ),
-    Rule(
+    GateRow(
         GateRule.INSIDE_REVOKE,
         lambda q: q.state.revoking,
         CommitDecision.COMMIT,
         "inside the revoke callback: the epoch cannot move while we are revoking (KAFKA-19779)",
     ),
-    Rule(
+    GateRow(
         GateRule.REVOCATION_GENERATION,
         lambda q: q.on_revocation_generation and not q.is_past_hold_limit,
         CommitDecision.SKIP,
         "the group still shows the generation of the last revocation (KAFKA-19779)",
     ),
-    Rule(
+    GateRow(
         GateRule.HELD_TOO_LONG,
         lambda q: q.on_revocation_generation,
         CommitDecision.ABORT,
         "the group has shown the generation of the last revocation for longer than the hold limit",
     ),
-    Rule(
+    GateRow(
         GateRule.GENERATION_KEEPS_MOVING,
         lambda q: q.may_have_pending_callback and q.attempt.served_in_vain and q.is_past_hold_limit,
         CommitDecision.ABORT,
         "the generation kept moving for longer than the hold limit",
     ),
-    Rule(
+    GateRow(
         GateRule.CALLBACKS_PENDING,
         lambda q: q.may_have_pending_callback,
         CommitDecision.SERVE_CALLBACKS,
         "the generation moved on since the records were consumed: a revocation or loss may wait to be served",
     ),
-    Rule(GateRule.ALWAYS_OURS, lambda _: True, CommitDecision.COMMIT, "every partition was ours all along"),
+    GateRow(GateRule.ALWAYS_OURS, lambda _: True, CommitDecision.COMMIT, "every partition was ours all along"),
 )
 
 
@@ -401,7 +401,7 @@ class CommitRuling:
         return self.rule in {GateRule.HELD_TOO_LONG, GateRule.GENERATION_KEEPS_MOVING}
 
 
-def decide(question: Question, rules: Iterable[Rule] = RULES) -> CommitRuling:
+def decide(question: Question, rules: Iterable[GateRow] = RULES) -> CommitRuling:
     """Return the ruling of the first rule that applies."""
     rule = next(rule for rule in rules if rule.applies(question))
     return CommitRuling(rule.decision, rule.name, rule.reason.format(*rule.reason_arguments(question)))

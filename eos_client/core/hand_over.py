@@ -17,7 +17,7 @@ from eos_client.core.uncommitted_work import PartitionWork, UncommittedWork
 _Before = tuple[InputPartition, PartitionWork, int | None]
 
 
-class HandOver:
+class HandedOver:
     """The uncommitted work, the next offset to hand over of each partition, and the journal of a call.
 
     ``next_offsets`` lacks partitions of which nothing was handed over and whose start offset is not known.

@@ -8,7 +8,7 @@ describe it does not know whether it exists.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 from eos_client.core.model import TopicDescription
@@ -33,9 +33,10 @@ class LogVerdict:
 
     log: str
     is_missing: bool
-    is_usable: bool | None
     text: str
     way_out: str = ""
+    _: KW_ONLY
+    is_usable: bool | None = True
     prevents_init: bool = False
 
 
@@ -49,7 +50,7 @@ def judge_internal_log(
     factor_key, min_isr_key = _SETTINGS[log]
     factor, min_isr, existing = whole_number(settings, factor_key), whole_number(settings, min_isr_key), logs.get(log)
     is_missing = log in logs and existing is None
-    verdict = partial(LogVerdict, log, is_missing)
+    judged = partial(LogVerdict, log, is_missing)
     too_few = f"the cluster has {brokers} broker(s), but {factor_key}={factor}"
     lacks_brokers = not existing and factor is not None and brokers < factor
     if existing:
@@ -60,21 +61,22 @@ def judge_internal_log(
         has = f"at most {copies} replicas"
     if lacks_brokers and log in logs:
         text = f"cannot be created: {too_few}, so init_transactions ends in a time-out"
-        return verdict(False, text, f"set {factor_key}={brokers} on the brokers, or add brokers", prevents_init=True)
+        way_out = f"set {factor_key}={brokers} on the brokers, or add brokers"
+        return judged(text, way_out, is_usable=False, prevents_init=True)
     if takes_no_writes(copies, min_isr):
         text = f"has {has} in sync, but {min_isr_key}={min_isr}: it takes no writes, so transactions end in time-outs"
         way_out = f"lower the min in-sync replicas to at most {copies}, or bring back the missing brokers"
-        return verdict(False, text, way_out, prevents_init=is_missing and log == TRANSACTION_LOG)
+        return judged(text, way_out, is_usable=False, prevents_init=is_missing and log == TRANSACTION_LOG)
     if lacks_brokers:
         text = f"could not be created now: {too_few}, and whether it exists is not known"
-        return verdict(None, text, "allow Describe on it to this user")
+        return judged(text, "allow Describe on it to this user", is_usable=None)
     if factor is None or min_isr is None:
-        return verdict(True, "its settings cannot be read", "allow DescribeConfigs on the cluster to this user")
+        return judged("its settings cannot be read", "allow DescribeConfigs on the cluster to this user")
     figures = f"replication factor {factor}, min in-sync replicas {min_isr}, {where}"
     if factor == 1:
         text = f"{figures}: there is a single copy, on one broker's disk"
-        return verdict(True, text, f"raise {factor_key} to 3 where records matter")
-    return verdict(True, figures)
+        return judged(text, f"raise {factor_key} to 3 where records matter")
+    return judged(figures)
 
 
 def takes_no_writes(in_sync: int, required: int | None) -> bool:

@@ -6,8 +6,8 @@ interrupt any step between two bytecodes. So the state always names the step tha
 the step is performed. An interrupted step needs no notice of its own: the state still names it, and ``RESUME`` says how
 it is completed. An end that was interrupted before anything was sent begins again. After a commit was sent, only its
 answer or the group's offsets show its outcome (KAFKA-17754). Every other interrupted step requires a new handle: its
-``init_transactions`` aborts whatever is open (KIP-360). ``producer_recovery.py`` says so of the interrupted call, as of
-any other failure, and names the error of a handle that is used all the same; ``RESUME`` is what the session does.
+``init_transactions`` aborts whatever is open (KIP-360). For the handle itself, an interrupted call is a row of
+``RECOVERY_RULES``, which names its error; ``RESUME`` performs what that row asks for.
 
 ``TRANSITIONS`` is the whole table, ``TransactionLifecycle.on`` the only way the state changes, and an absent row is an
 error. The act in a row is what ``clients/transaction_steps.py`` performs next; most acts end in another event.

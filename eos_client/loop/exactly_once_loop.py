@@ -122,12 +122,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._events = InputEvents(self._member, hook)
         self._credentials = RefusedCredentials(self._member, config.recovery_timeout_s, clock)
         self._missing = MissingTopics(self._member, self._topics, clock, are_confirmed=True)
-        self._adapter = adapter = self._producer.adapter
+        self._adapter = self._producer.adapter
         self._session = session = self._producer.session(self._consumer)
         self._event_loop = event_loop_of(given)
         self._failed = failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
         function = with_serialisers(given, config, output_topic, takes_batches=takes_batches)
-        self._outputs = RecordOutputs(function, failed, session, adapter, output_topic, takes_batches=takes_batches)
+        self._outputs = RecordOutputs(function, failed, session, output_topic, takes_batches=takes_batches)
         self._poll_limit_s = poll_limit_ms(self._member.settings) / 1000
         self._size = TransactionSize(config.max_records)
         self._transaction = TransactionUnderWay(self._size, config.commit_interval_s, clock)

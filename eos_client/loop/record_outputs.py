@@ -17,7 +17,6 @@ from operator import length_hint
 from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
-from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import checked_headers, produce_options
 from eos_client.errors import (
     AbortableError,
@@ -95,7 +94,7 @@ class RefusedRecordsError(AbortableError):
 
 
 class RecordOutputs:
-    """The application's transform, with its outputs written by ``producer`` inside the open transaction of ``session``.
+    """The application's transform, with its outputs written inside the open transaction of ``session``.
 
     ``takes_batches``: ``transform`` is called with a list of records. ``prefers_whole_batches``: `write` is faster
     with more records.
@@ -106,7 +105,6 @@ class RecordOutputs:
         transform: Callable[[Any], Outputs],
         failed: FailedRecords,
         session: TransactionSession,
-        producer: ConfluentProducer,
         default_topic: str | None,
         *,
         takes_batches: bool = False,
@@ -122,7 +120,7 @@ class RecordOutputs:
         self._originals = failed.originals
         self._remembers = failed.continues_after_failure
         self._session = session
-        self._producer = producer
+        self._producer = session.producer
         self._default_topic = default_topic
 
     def write(self, records: Sequence[Any]) -> None:
@@ -179,7 +177,7 @@ class RecordOutputs:
         if reason:
             refusal = OutputRefusedError(f"the output to {reason}")
             refusal.__cause__ = error
-            raise self._remember([(record, refusal)]) from refusal
+            raise self._record_refusals([(record, refusal)]) from refusal
 
     def _write_batch(self, records: Sequence[Any], *, is_half: bool = False) -> None:
         """Write the outputs of a batch. One that fails is halved, until the record that fails is alone."""
@@ -330,7 +328,7 @@ class RecordOutputs:
                 return error
         if not found:
             return AbortableError(f"an output was refused, but not when it was written again: {refused.__cause__}")
-        return self._remember(found)
+        return self._record_refusals(found)
 
     def _remember_from_now_on(self, what: str, cause: BaseException) -> None:
         """Raise RefusedRecordsError where a transform cannot be repeated, because its records are not remembered."""
@@ -340,7 +338,7 @@ class RecordOutputs:
                 f"{what}, and the next attempt shows of which record: {text_of(cause)}"
             ) from cause
 
-    def _remember(self, found: Sequence[tuple[Any, BaseException]]) -> EosError:
+    def _record_refusals(self, found: Sequence[tuple[Any, BaseException]]) -> EosError:
         self._originals.restore(*(record for record, _ in found))
         try:
             for record, refusal in found:

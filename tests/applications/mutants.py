@@ -34,7 +34,7 @@ from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.confluent.producer.registration import Registration
 from eos_client.core import commit_gate
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
-from eos_client.core.hand_over import HandOver
+from eos_client.core.hand_over import HandedOver
 from eos_client.core.model import Outcome
 from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import AbortableError, TransformError
@@ -216,7 +216,7 @@ def _seeks_are_undone() -> Patch:
         if is_outermost:
             self.journal = None
 
-    return mock.patch.object(HandOver, "end_change", end_change)
+    return mock.patch.object(HandedOver, "end_change", end_change)
 
 
 def _paused_records_come_out() -> Patch:

@@ -23,7 +23,7 @@ from eos_client.confluent.consumer.partition_parts import ChosenPositions
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.rewinding import ReadPositions, Rewinding, Seeks
 from eos_client.confluent.thread_ownership import ThreadOwnership
-from eos_client.core.hand_over import HandOver
+from eos_client.core.hand_over import HandedOver
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition
 from eos_client.errors import FatalClientError
 from eos_client.testing.simulator import SimulatedClock
@@ -132,8 +132,8 @@ def test_what_waits_for_its_start_is_resumed_in_name_only(pausing):
 # -- seeks and rewinding -----------------------------------------------------------------------------------------------
 
 
-def seeks_of(library: Any, handed: HandOver | None = None) -> Seeks:
-    return Seeks(library, handed or HandOver(), ReadPositions(), SimulatedClock())
+def seeks_of(library: Any, handed: HandedOver | None = None) -> Seeks:
+    return Seeks(library, handed or HandedOver(), ReadPositions(), SimulatedClock())
 
 
 def position(first: int, following: int) -> InputPosition:
@@ -141,7 +141,7 @@ def position(first: int, following: int) -> InputPosition:
 
 
 def test_a_seek_books_where_the_partition_goes_on_and_is_repeated_while_it_is_outdated(library):
-    handed, refused = HandOver(), [1, 1]
+    handed, refused = HandedOver(), [1, 1]
     seek = library.raw.seek
 
     def outdated(place: TopicPartition) -> None:
@@ -223,7 +223,7 @@ def test_a_chosen_position_counts_within_its_call_and_until_its_partition_leaves
 
 
 def test_where_the_application_has_sought_it_goes_on_after_a_rejoin_at_its_first_uncommitted_record():
-    chosen, handed = ChosenPositions(), HandOver()
+    chosen, handed = ChosenPositions(), HandedOver()
     chosen.record([TopicPartition("orders", 0, 7)])
     handed.hand_over(ZERO, InputPosition(7, 9, UNJOINED))
     handed.hand_over(ONE, InputPosition(1, 2, UNJOINED))

@@ -14,6 +14,7 @@ from eos_client.core.commit_gate import (
     Assigned,
     CommitAttempt,
     CommitDecision,
+    GateRow,
     GateRule,
     GateScope,
     GateSettings,
@@ -21,7 +22,6 @@ from eos_client.core.commit_gate import (
     Lost,
     RevocationEnded,
     RevocationStarted,
-    Rule,
     WorkEnded,
 )
 from eos_client.core.model import GroupGeneration, InputPartition, InputPosition
@@ -44,7 +44,7 @@ class Protocol(Enum):
 class Game:
     """One member. Every method is something that can happen; an AssertionError is a broken promise."""
 
-    def __init__(self, protocol: Protocol, scope: GateScope, rules: Iterable[Rule] = RULES) -> None:
+    def __init__(self, protocol: Protocol, scope: GateScope, rules: Iterable[GateRow] = RULES) -> None:
         self.protocol = protocol
         self.member_epochs = protocol is Protocol.KIP_848
         self.scope = scope

@@ -12,11 +12,11 @@ from eos_client.core.commit_gate import (
     CommitDecision,
     CommitRuling,
     GateEvent,
+    GateRow,
     GateRule,
     GateSettings,
     GateState,
     Question,
-    Rule,
     decide,
     next_state,
 )
@@ -78,7 +78,7 @@ class Scenario:
 class VariantGate:
     """A gate made of any rules and any transitions; with the defaults, the true ones."""
 
-    def __init__(self, settings: GateSettings, rules: Iterable[Rule] = RULES, advance: Advance = next_state) -> None:
+    def __init__(self, settings: GateSettings, rules: Iterable[GateRow] = RULES, advance: Advance = next_state) -> None:
         self.state = GateState()
         self._settings = settings
         self._rules = tuple(rules)

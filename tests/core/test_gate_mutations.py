@@ -11,6 +11,7 @@ from eos_client.core.commit_gate import (
     RULES,
     Assigned,
     GateEvent,
+    GateRow,
     GateRule,
     GateScope,
     GateState,
@@ -19,7 +20,6 @@ from eos_client.core.commit_gate import (
     Question,
     RevocationEnded,
     RevocationStarted,
-    Rule,
     WorkEnded,
     next_state,
 )
@@ -42,7 +42,7 @@ class Mutant:
     """The gate with one thing changed. ``needs_decision``: a changed reason is not enough, the answer must change."""
 
     name: str
-    rules: tuple[Rule, ...] = RULES
+    rules: tuple[GateRow, ...] = RULES
     advance: Advance = next_state
     needs_decision: bool = True
 

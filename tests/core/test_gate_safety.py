@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from eos_client.core.commit_gate import RULES, GateRule, GateScope, Rule
+from eos_client.core.commit_gate import RULES, GateRow, GateRule, GateScope
 from tests.core.gate_game import ALL, HOLD_LIMIT_S, Game, Partitions, Protocol
 
 HOLDS_S = (0.0, 0.5, HOLD_LIMIT_S, HOLD_LIMIT_S + 0.1)
@@ -54,7 +54,7 @@ def test_no_commit_passes_that_is_not_ours_unfenced_or_stale():
     run_state_machine_as_test(GateGameMachine, settings=options)
 
 
-def play(seed: int, rules: Iterable[Rule] = RULES) -> int:
+def play(seed: int, rules: Iterable[GateRow] = RULES) -> int:
     """Play one long random game and return how many commits passed; raises AssertionError naming ``seed``."""
     dice = random.Random(seed)
     game = Game(dice.choice(list(Protocol)), dice.choice(list(GateScope)), rules)
@@ -68,7 +68,7 @@ def play(seed: int, rules: Iterable[Rule] = RULES) -> int:
     return game.commits
 
 
-def play_many(games: int, rules: Iterable[Rule] = RULES) -> int:
+def play_many(games: int, rules: Iterable[GateRow] = RULES) -> int:
     return sum(play(seed, rules) for seed in range(games))
 
 

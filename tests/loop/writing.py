@@ -64,9 +64,7 @@ class Writing:
             return transform(given)
 
         self._failed = FailedRecords(settings, self.events.append, Counters(), clock)
-        self._outputs = RecordOutputs(
-            noting, self._failed, self.session, producer.adapter, default_topic, takes_batches=takes_batches
-        )
+        self._outputs = RecordOutputs(noting, self._failed, self.session, default_topic, takes_batches=takes_batches)
 
     def write(self, count: int, *large: int, by: bytes = REFUSED, one_by_one: bool = False) -> list[Any]:
         """Write the outputs of ``count`` records, those at ``large`` with larger values, and return what is committed.

@@ -12,7 +12,7 @@ from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.rewinding import ReadPositions, Rewinding, Seeks
 from eos_client.confluent.consumer.start_offsets import StartOffsets
-from eos_client.core.hand_over import HandOver
+from eos_client.core.hand_over import HandedOver
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.ports import Clock, input_partitions
 
@@ -51,7 +51,7 @@ class ChosenPositions:
         for partition in partitions:
             self._in_call.pop(partition, None)
 
-    def save_for_rejoin(self, partitions: Partitions, handed: HandOver) -> None:
+    def save_for_rejoin(self, partitions: Partitions, handed: HandedOver) -> None:
         """Save the application's seeks in ``partitions``, which leave only to come back."""
         for partition in partitions & self._ever:
             position = handed.work.owned.get(partition)
@@ -76,7 +76,7 @@ class PartitionParts:
     ) -> None:
         self._library = library
         self._clock = clock
-        self.handed = HandOver()
+        self.handed = HandedOver()
         self.plain = PlainOffsets(clock)
         self.records = FetchedRecords()
         self.reads = ReadPositions()

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.confluent.consumer.fetched_records import Batch, RecordRun
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
-from eos_client.core.hand_over import HandOver
+from eos_client.core.hand_over import HandedOver
 from eos_client.core.model import InputPartition, InputPositions, Partitions
 from eos_client.errors import FatalClientError
 from eos_client.ports import Clock
@@ -90,7 +90,7 @@ class ReadPositions:
 class Seeks:
     """The seeks that this package makes by itself; the application's own are not repeated."""
 
-    def __init__(self, library: LibraryConsumer, handed: HandOver, reads: ReadPositions, clock: Clock) -> None:
+    def __init__(self, library: LibraryConsumer, handed: HandedOver, reads: ReadPositions, clock: Clock) -> None:
         self._library = library
         self.handed = handed
         self._reads = reads
