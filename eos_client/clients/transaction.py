@@ -10,10 +10,7 @@ from contextlib import suppress
 from functools import partial
 
 from eos_client import errors
-from eos_client.clients.block_state import BlockState
-from eos_client.clients.kept_failure import KeptFailure
 from eos_client.clients.refused_letters import RefusedLetters
-from eos_client.clients.steps_under_way import StepsUnderWay
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures.client_failures import misplaced_call
@@ -21,7 +18,7 @@ from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import write_by
 from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
-from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, TransactionEvent, TransactionLifecycle
+from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, TransactionEvent
 from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
 from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord, OverridableProducer
 
@@ -60,21 +57,11 @@ class TransactionSession:
         self._facade = facade
         self._hook = hook
         self._clock = clock
-        self.block = BlockState()
-        self.kept = KeptFailure()
-        self.under_way = StepsUnderWay(consumer, producer, facade)
-        self.letters = RefusedLetters()
-        self._steps = TransactionSteps(
-            consumer=consumer,
-            producer=producer,
-            hook=hook,
-            counters=counters,
-            clock=clock,
-            block_state=self.block,
-            kept=self.kept,
-            under_way=self.under_way,
-            lifecycle=TransactionLifecycle(is_broken=needs_resume),
+        self._steps = steps = TransactionSteps(
+            consumer, producer, facade, hook, counters, clock, needs_resume=needs_resume
         )
+        self.block, self.kept, self.under_way = steps.block, steps.kept, steps.under_way
+        self.letters = RefusedLetters()
         self._given_up = False
         self.is_producer_closed = False
 

@@ -24,7 +24,7 @@ from eos_client.core.model import InputPositions, Outcome, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import NEEDS_REBUILD, Act, Phase, TransactionEvent, TransactionLifecycle
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
-from eos_client.ports import Clock, MembershipSnapshot
+from eos_client.ports import Clock, MembershipSnapshot, OverridableProducer
 
 WAIT_SLICE_S = 0.02
 
@@ -86,31 +86,30 @@ class _Attempt:
 class TransactionSteps:
     """The steps of the transactions of one consumer and one producer, and the state that they are in.
 
-    Each outcome is reported to ``block_state``; ``kept`` holds what a rebalance callback could not raise.
+    Each outcome is reported to ``block``; ``kept`` holds what a rebalance callback could not raise.
     """
 
-    def __init__(  # noqa: PLR0913  # all have names
+    def __init__(
         self,
-        *,
         consumer: ConfluentConsumer,
         producer: ConfluentProducer,
+        facade: OverridableProducer,
         hook: EventHook,
         counters: Counters,
         clock: Clock,
-        block_state: BlockState,
-        kept: KeptFailure,
-        under_way: StepsUnderWay,
-        lifecycle: TransactionLifecycle,
+        *,
+        needs_resume: bool,
     ) -> None:
+        """As for `TransactionSession`."""
         self._consumer = consumer
         self._producer = producer
         self._hook = hook
         self._counters = counters
         self._clock = clock
-        self._block_state = block_state
-        self._kept = kept
-        self._under_way = under_way
-        self.lifecycle = lifecycle
+        self.block = BlockState()
+        self.kept = KeptFailure()
+        self.under_way = StepsUnderWay(consumer, producer, facade)
+        self.lifecycle = TransactionLifecycle(is_broken=needs_resume)
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
         self.outputs_in_hand = False
         self.records_out = self.commits = self.aborts = 0
@@ -182,7 +181,7 @@ class TransactionSteps:
     def abort_for_good(self) -> None:
         """Abort because a client is being closed; raises what the abort raised."""
         self.give_up()
-        self._under_way.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
+        self.under_way.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
 
     def record_left_unknown(self, reason: str) -> str | None:
         """Record that the outcome of the commit stays unknown; returns why, None from the second call on."""
@@ -209,14 +208,14 @@ class TransactionSteps:
         offsets, timeout_s = offsets_to_send(positions, str(token)), self._producer.limits.commit_timeout_s
         names = self._consumer.membership.names
         self._producer.calls.by_pattern_alone = {p.topic: not names(p.topic) for p in positions}
-        self._under_way.own_call("send_offsets_to_transaction", offsets, snapshot.group_metadata, timeout_s)
+        self.under_way.own_call("send_offsets_to_transaction", offsets, snapshot.group_metadata, timeout_s)
 
     # -- the acts: each performs one step and returns the resulting event --------------------------------------------
 
     def _begin(self, _: _Attempt) -> TransactionEvent:
         try:
             self._consumer.require_open()
-            self._under_way.own_call("begin_transaction")
+            self.under_way.own_call("begin_transaction")
         except errors.EosError as error:
             # If a signal handler called begin_transaction() first, the client library refuses this call.
             if not self._producer.calls.has_open_transaction:
@@ -233,17 +232,17 @@ class TransactionSteps:
             self._producer.flush_outputs(self._producer.limits.commit_timeout_s, meanwhile)
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             if not attempt.inside_revoke:
-                self._kept.raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
+                self.kept.raise_failure()  # a commit inside a callback that was served meanwhile may have taken effect
             is_finished = attempt.fail(error) is TransactionEvent.HANDLE_FINISHED
             return TransactionEvent.NOT_FLUSHED_BY_HANDLE if is_finished else TransactionEvent.NOT_FLUSHED
         if attempt.inside_revoke:
             return TransactionEvent.FLUSHED_IN_CALLBACK
-        self._kept.raise_failure()
+        self.kept.raise_failure()
         return TransactionEvent.FLUSHED
 
     def _serve_callbacks(self, _: _Attempt) -> TransactionEvent:
         self._consumer.fetching.serve_callbacks()
-        self._kept.raise_failure()
+        self.kept.raise_failure()
         return TransactionEvent.SERVED
 
     def _ask_gate(self, attempt: _Attempt) -> TransactionEvent:
@@ -265,7 +264,7 @@ class TransactionSteps:
         """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
 
         def is_due() -> bool:
-            self._kept.raise_failure()
+            self.kept.raise_failure()
             return self.lifecycle.phase is Phase.DECIDING
 
         ruling, snapshot = self.decisions.decide_after_callbacks(lambda: self._consumer.positions, is_still_due=is_due)
@@ -282,7 +281,7 @@ class TransactionSteps:
                 self._consumer.fetching.wait_while_paused(WAIT_SLICE_S)
             else:
                 self._consumer.fetching.serve_callbacks(drain=True)
-            self._kept.raise_failure()
+            self.kept.raise_failure()
             ruling, snapshot = self.decisions.decide(self._consumer.positions)
         return ruling, snapshot
 
@@ -291,7 +290,7 @@ class TransactionSteps:
         try:
             if positions:
                 self._send_offsets(positions, _needed(attempt.snapshot), _needed(attempt.token))
-            self._under_way.own_call("commit_transaction", timeout_s)
+            self.under_way.own_call("commit_transaction", timeout_s)
         except errors.UnknownOutcomeError as error:
             attempt.unanswered = error
             return TransactionEvent.UNANSWERED
@@ -317,7 +316,7 @@ class TransactionSteps:
         except errors.UnknownOutcomeError as error:
             self.lifecycle.on(TransactionEvent.NOT_FOUND)
             self.rewind(inside_revoke=attempt.inside_revoke)
-            self._block_state.report_outcome(None, str(error))
+            self.block.report_outcome(None, str(error))
             raise
         if outcome is Outcome.ABORTED:
             attempt.reason, attempt.rule = str(cause), None
@@ -327,16 +326,16 @@ class TransactionSteps:
     def _commit_starts(self, attempt: _Attempt) -> TransactionEvent:
         timeout_s = self._producer.limits.commit_timeout_s
         self._token = self._token.next()
-        self._under_way.own_call("begin_transaction")
+        self.under_way.own_call("begin_transaction")
         self._send_offsets(_needed(attempt.positions), _needed(attempt.snapshot), self._token)
-        self._under_way.own_call("commit_transaction", timeout_s)
+        self.under_way.own_call("commit_transaction", timeout_s)
         return TransactionEvent.STARTS_COMMITTED
 
     def _abort(self, attempt: _Attempt) -> TransactionEvent:
         self._record_failure(attempt)
         try:
             if self.lifecycle.has_begun:
-                self._under_way.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
+                self.under_way.own_call("abort_transaction", self._producer.limits.commit_timeout_s)
         except errors.RebuildProducerError as error:
             reason, follows = attempt.reason, attempt.fail(error)
             attempt.reason = f"{reason.rstrip('.')}. Then {error}"
@@ -363,7 +362,7 @@ class TransactionSteps:
     def record_ending(self, ending: Ending) -> Ending:
         """Record how an attempt ended, and report it to the block that waits."""
         self.last = ending
-        self._block_state.report_outcome(ending.outcome, ending.reason)
+        self.block.report_outcome(ending.outcome, ending.reason)
         return ending
 
     def _record_committed(self, attempt: _Attempt) -> None:
