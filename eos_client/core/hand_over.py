@@ -61,14 +61,14 @@ class HandedOver:
 
     def undo(self) -> None:
         """Undo the changes in the journal, which stays open."""
-        for partition, work, next_offset in reversed(self.journal or ()):
+        journal = self.journal or []
+        for partition, work, next_offset in reversed(journal):
             self._work.reset(partition, work)
             if next_offset is None:
                 self.next_offsets.pop(partition, None)
             else:
                 self.next_offsets[partition] = next_offset
-        if self.journal:
-            self.journal.clear()
+        journal.clear()
 
     def hand_over(self, partition: InputPartition, position: InputPosition) -> None:
         """Record that the application was given the records of ``position``."""

@@ -308,7 +308,7 @@ class RecordOutputs:
         self._originals.restore(record)
         refusal: BaseException | None = None
         for letter in self._failed.substitutes_for(record, error):
-            refusal = self._refusal_of_copies(_copies_of([letter]))
+            refusal = self._refusal_of_copies([letter])
             if refusal is None:
                 self._session.count_outputs(1)
                 return
@@ -365,12 +365,12 @@ class RecordOutputs:
         """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
         self._originals.restore(record)
         try:
-            outputs = outputs_of(self._transform(record))
+            outputs = _copies_of(each_output(self._transform(record)))
         except BaseException as error:
             if not is_failure(error, [record]):
                 raise
             return None  # a transform that raises was handled already
-        return self._refusal_of_copies(_copies_of(outputs))
+        return self._refusal_of_copies(outputs)
 
     def _refusal_of_copies(self, outputs: list[Any]) -> BaseException | None:
         try:
