@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -335,7 +335,7 @@ class Counters:
 
     def as_dict(self) -> dict[str, int]:
         """Return all counts by name."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

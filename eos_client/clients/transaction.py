@@ -280,7 +280,7 @@ class TransactionSession:
             self._resume()
             if leaving is not None and self.block.leaving is leaving:
                 if not leaving.is_reported:
-                    self._abort_or_mark_broken(leaving.reason, self._steps.abort)
+                    self._abort_or_mark_broken(leaving.reason, lambda: self._steps.abort(leaving.reason))
                 self.finish_leaving()
 
     def _resume(self, *, inside_revoke: bool = False) -> Ending | None:
@@ -297,9 +297,9 @@ class TransactionSession:
         """Abort what is open and rewind to the first uncommitted record."""
         with self.producer.library.callback_errors.deferred():
             self.kept.raise_failure()
-            return self._undo(reason, self._steps.abort)
+            return self._undo(reason, lambda: self._steps.abort(reason))
 
-    def _undo(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
+    def _undo(self, reason: str, undo: Callable[[], Ending]) -> Ending:
         ended = self._resume()
         if ended is not None and ended.outcome is Outcome.ABORTED:
             return ended
@@ -308,10 +308,10 @@ class TransactionSession:
             return self._steps.record_ending(Ending(Outcome.ABORTED, reason))
         return self._abort_or_mark_broken(reason, undo)
 
-    def _abort_or_mark_broken(self, reason: str, undo: Callable[[str], Ending]) -> Ending:
+    def _abort_or_mark_broken(self, reason: str, undo: Callable[[], Ending]) -> Ending:
         """Run ``undo``. Even if it fails, nothing of the transaction is committed and its records are read again."""
         try:
-            return self.under_way.run_transaction_step(lambda: undo(reason))
+            return self.under_way.run_transaction_step(undo)
         except errors.EosError as error:
             ending = Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}")
             self._steps.mark_broken(ending, inside_revoke=False)
@@ -395,7 +395,7 @@ class TransactionSession:
         """Recover as the class of ``error`` demands; it was raised while work was being added."""
         with self.producer.library.callback_errors.deferred():
             self.kept.raise_failure()
-            return self._undo(str(error), lambda _: self._steps.recover(error))
+            return self._undo(str(error), lambda: self._steps.recover(error))
 
     # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises --------------------------------
 
