@@ -138,14 +138,14 @@ def _events_pass_as_records() -> Patch:
 
 
 def _one_refused_output_is_found_at_a_time() -> Patch:
-    def remember(self: Any, found: Any) -> Any:
+    def record(self: Any, found: Any) -> Any:
         try:
             self._failed.record_refusal(*found[0])
         except TransformError as stop:
             return stop
         return AbortableError("an output was refused")
 
-    return mock.patch.object(RecordOutputs, "_remember", remember)
+    return mock.patch.object(RecordOutputs, "_record_refusals", record)
 
 
 def _refusals_by_brokers_are_nobodys() -> Patch:
