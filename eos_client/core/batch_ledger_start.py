@@ -217,14 +217,17 @@ class StartQuestion:
 
 @dataclass(frozen=True, slots=True)
 class StartRule:
-    """One rule for a starting query."""
+    """One rule for a starting query; ``refusal`` makes the error of one that refuses."""
 
     applies: Callable[[StartQuestion], bool]
     decision: StartDecision
-    error: type[errors.BatchLedgerError] | None = None
-    """For a refusal: its error class; the rule of ``SLOT_RULES`` with the same class says why and what to do."""
     refusal: Callable[[StartQuestion], errors.BatchLedgerError] | None = None
-    """Makes the error of a refusal that names more than the slot's rule can. A refusal has this or ``error``."""
+
+
+def _as_for_a_slot(error: type[errors.BatchLedgerError]) -> Callable[[StartQuestion], errors.BatchLedgerError]:
+    """Return the ``refusal`` for which the rule of ``SLOT_RULES`` with the same ``error`` says why and what to do."""
+    reason = next(each.reason for each in SLOT_RULES if each.error is error)
+    return lambda q: error(f"batch {q.batch_id} cannot be written: {reason}. {_way_to_adopt(q)}")
 
 
 def _slots_changed(question: StartQuestion) -> errors.BatchLedgerError:
@@ -281,16 +284,16 @@ START_RULES: tuple[StartRule, ...] = (
     StartRule(lambda q: not q.entries and q.batch_id == 0 and q.own_record is None, StartDecision.INITIALISE),
     StartRule(lambda q: q.restored_batch is not None, StartDecision.RESTORE),
     StartRule(lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
-    StartRule(lambda q: q.bare, _STOP, error=errors.LedgerUnreadableError),
-    StartRule(lambda q: q.missing, _STOP, error=errors.LedgerMissingError),
-    StartRule(lambda q: q.foreign, _STOP, error=errors.LedgerForeignError),
-    StartRule(lambda q: q.ahead, _STOP, error=errors.LedgerAheadError),
-    StartRule(lambda q: q.used_other_ledger, _STOP, refusal=_used_other_ledger),
-    StartRule(lambda q: q.unfinished, _STOP, refusal=_unfinished),
-    StartRule(lambda q: q.regressed, _STOP, error=errors.LedgerRegressionError),
+    StartRule(lambda q: q.bare, _STOP, _as_for_a_slot(errors.LedgerUnreadableError)),
+    StartRule(lambda q: q.missing, _STOP, _as_for_a_slot(errors.LedgerMissingError)),
+    StartRule(lambda q: q.foreign, _STOP, _as_for_a_slot(errors.LedgerForeignError)),
+    StartRule(lambda q: q.ahead, _STOP, _as_for_a_slot(errors.LedgerAheadError)),
+    StartRule(lambda q: q.used_other_ledger, _STOP, _used_other_ledger),
+    StartRule(lambda q: q.unfinished, _STOP, _unfinished),
+    StartRule(lambda q: q.regressed, _STOP, _as_for_a_slot(errors.LedgerRegressionError)),
     StartRule(lambda q: all(entry.identity == q.identity for entry in q.live.values()), StartDecision.READY),
-    StartRule(lambda q: q.half_written and bool(q.other_topics), _STOP, refusal=_topic_changed),
-    StartRule(lambda q: q.half_written, _STOP, refusal=_slots_changed),
+    StartRule(lambda q: q.half_written and bool(q.other_topics), _STOP, _topic_changed),
+    StartRule(lambda q: q.half_written, _STOP, _slots_changed),
     StartRule(lambda _: True, StartDecision.RESIZE),
 )
 
@@ -313,9 +316,6 @@ def plan_start(question: StartQuestion, rules: tuple[StartRule, ...] = START_RUL
     rule = next(rule for rule in rules if rule.applies(question))
     if rule.refusal is not None:
         raise rule.refusal(question)
-    if rule.error is not None:
-        reason = next(each.reason for each in SLOT_RULES if each.error is rule.error)
-        raise rule.error(f"batch {question.batch_id} cannot be written: {reason}. {_way_to_adopt(question)}")
     if rule.decision is StartDecision.READY:
         return StartPlan(rule.decision, {}, question.live, question.whole_content)
     entries = {slot: _started(question, slot) for slot in range(question.identity.slots)}

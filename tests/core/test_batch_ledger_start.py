@@ -219,18 +219,13 @@ def start(question, rules=START_RULES):
         return None
 
 
-def start_rule_name(rule):
-    refusal = rule.error or rule.refusal
-    return refusal.__name__ if refusal else rule.decision.value
-
-
 @pytest.mark.parametrize("name", STARTS)
 def test_a_query_starts_as_its_ledger_allows(name):
     question, wanted = STARTS[name]
     assert start(question) == wanted
 
 
-@pytest.mark.parametrize("rule", START_RULES, ids=start_rule_name)
+@pytest.mark.parametrize("rule", START_RULES, ids=lambda rule: rule.decision.value)
 def test_without_any_rule_of_the_start_table_some_start_is_wrong(rule):
     rest = tuple(each for each in START_RULES if each is not rule)
     assert any(start(question, rest) != wanted for question, wanted in STARTS.values())
