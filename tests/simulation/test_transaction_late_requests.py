@@ -7,6 +7,7 @@ import pytest
 from tests.simulation.transaction_bench import (
     AUDIT_0,
     INVOICES_0,
+    NEXT_CHECK_S,
     TIMEOUT_S,
     TransactionBench,
     ended,
@@ -142,9 +143,9 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(be
     bench.add(producer)
     bench.coordinator.add_offsets("billing-1", producer, "billing")
     bench.write(producer, b"a")
-    bench.at(2.0 + TIMEOUT_S - 0.5)
-    assert bench.state() == "Ongoing"
     bench.at(2.0 + TIMEOUT_S)
+    assert bench.state() == "Ongoing"
+    bench.at(2.0 + TIMEOUT_S + NEXT_CHECK_S)
     assert bench.state() == "CompleteAbort"
     assert bench.markers() == [("abort", 1)]
     assert bench.groups.markers == [("billing", newer(producer), False)]
@@ -171,7 +172,7 @@ def test_the_transaction_timeout_runs_from_the_first_request_and_is_not_prolonge
     for now_s in (0.0, 4.0, 8.0):
         bench.at(now_s)
         bench.add(producer, INVOICES_0 if now_s < 8.0 else AUDIT_0)
-    bench.at(TIMEOUT_S)
+    bench.at(TIMEOUT_S + NEXT_CHECK_S)
     assert bench.state() == "CompleteAbort"
     assert bench.markers(AUDIT_0) == [("abort", 1)]
 

@@ -9,7 +9,7 @@ from eos_client.testing.simulator.brokers.clock import SimulatedClock
 from eos_client.testing.simulator.brokers.group_requests import JoinRequest
 from eos_client.testing.simulator.brokers.model import Membership, OffsetAndMetadata, PartitionKey
 from eos_client.testing.simulator.brokers.settings import BrokerSettings
-from tests.simulation.transaction_bench import TIMEOUT_S, TransactionBench, ongoing, refused
+from tests.simulation.transaction_bench import NEXT_CHECK_S, TIMEOUT_S, TransactionBench, ongoing, refused
 
 ORDERS_0 = PartitionKey("orders", 0)
 
@@ -60,7 +60,7 @@ def test_pending_offsets_of_a_dead_process_hold_up_their_reader_until_the_time_o
     simulated.transactions.end("billing-1", producer, commit=True)
     process.stage(producer, 9)
     assert fetched(simulated) == "UNSTABLE_OFFSET_COMMIT"
-    simulated.clock.set_to(TIMEOUT_S)
+    simulated.clock.set_to(TIMEOUT_S + NEXT_CHECK_S)
     simulated.work()
     assert fetched(simulated) == 5
 
@@ -116,7 +116,7 @@ def test_a_restarted_coordinator_still_times_out_what_was_open(bench):
     ongoing(bench)
     bench.at(5.0)
     bench.coordinator.restart()
-    bench.at(TIMEOUT_S)
+    bench.at(TIMEOUT_S + NEXT_CHECK_S)
     assert bench.state() == "CompleteAbort"
 
 

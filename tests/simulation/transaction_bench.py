@@ -20,6 +20,8 @@ from eos_client.testing.simulator.brokers.transaction_coordinator import Transac
 
 INVOICES_0, INVOICES_1, AUDIT_0 = PartitionKey("invoices", 0), PartitionKey("invoices", 1), PartitionKey("audit", 0)
 TIMEOUT_S = 10.0
+NEXT_CHECK_S = 1.0
+"""The first look for transactions that are older than that comes so much later."""
 
 
 class Groups:

@@ -213,7 +213,7 @@ class TransactionCoordinator:
         if known.started_s is None:
             return known.updated_s + self._settings.transactional_id_expiration_s
         interval_s = self._settings.transaction_abort_check_interval_s
-        return math.ceil((known.started_s + known.timeout_s) / interval_s) * interval_s
+        return (math.floor((known.started_s + known.timeout_s) / interval_s) + 1) * interval_s
 
     # -- steps ---------------------------------------------------------------------------------------------------
 
