@@ -4,14 +4,19 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from rich.console import Console
 
 from eos_client.cli.demo import spark_session
+from eos_client.cli.demo.display import StalledError
 from eos_client.cli.demo.spark_stream import PROGRAM, SparkStream
+from eos_client.cli.demo.verdict import Findings
+from eos_client.cli.failures import NotExactlyOnceError
 from eos_client.errors import ConfigurationError, EmbeddedKafkaError
 from eos_client.testing.process_session import (
     members_of,
@@ -66,6 +71,26 @@ def test_without_spark_the_demo_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(spark_session, "missing_for_spark", lambda: ["pyspark", "pandas"])
     with pytest.raises(ConfigurationError, match=r"pyspark, pandas.*: pip install 'eos-client\[spark\]'"):
         spark_session.run_spark_demo(Console())
+
+
+def test_the_loader_of_a_demo_that_is_given_up_drops_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader, reader = mock.MagicMock(), mock.MagicMock()
+    reader.audited.return_value = Findings()
+    parts: dict[str, Any] = {
+        "missing_for_spark": list,
+        "connector_jars": lambda _say: [],
+        "embedded_kafka": lambda *_: nullcontext("nowhere:1"),
+        "ClusterAdmin": mock.MagicMock(),
+        "ClusterReader": lambda *_: reader,
+        "TopicLoader": lambda *_: loader,
+    }
+    for name, part in parts.items():
+        monkeypatch.setattr(spark_session, name, part)
+    monkeypatch.setattr(spark_session.SparkScenario, "play", mock.Mock(side_effect=StalledError("nothing moved")))
+    with pytest.raises(NotExactlyOnceError):
+        spark_session.run_spark_demo(Console(quiet=True))
+    (ended,) = loader.__exit__.call_args_list
+    assert ended.args[0] is StalledError
 
 
 def test_what_spark_has_read_is_read_from_its_checkpoint() -> None:

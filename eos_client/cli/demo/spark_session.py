@@ -42,9 +42,9 @@ def run_spark_demo(console: Console, input_name: str | None = None, slots: int =
             admin.create_topics(dict.fromkeys((_INPUT, _OUTPUT), _PARTITION_COUNT))
             say(console, f"{lines.source} -> {_INPUT} -> Spark, {slots} slots, 2 executors -> {_OUTPUT} on {bootstrap}")
             display = Display(console, (), lines.count)
-            feed = Feed(lines, TopicLoader(bootstrap, _INPUT, {}), _PARTITION_COUNT, feed_s)
             stream = SparkStream(bootstrap, _INPUT, _OUTPUT, "demo-receipts", jars, slots)
-            with stream, display:
+            with stream, display, TopicLoader(bootstrap, _INPUT, {}) as loader:
+                feed = Feed(lines, loader, _PARTITION_COUNT, feed_s)
                 SparkScenario(stream, feed, display, admin).play()
             display.emit("the stream is stopped; reading both topics back")
             reader = ClusterReader(admin, bootstrap, {}, _PARTITION_COUNT)
