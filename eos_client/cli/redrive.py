@@ -15,9 +15,10 @@ from typing import Any
 from eos_client.cli.failures import CommandLineError, LettersRefusedError, LettersWaitError
 from eos_client.cli.logs import ClientErrors
 from eos_client.cli.printable import shell_word
-from eos_client.cli.redriven_letters import can_be_sent_to, error_of, redriven
+from eos_client.cli.redriven_letters import can_be_sent_to, error_of, origin_of, redriven
 from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosConsumer, EosProducer, Transaction
+from eos_client.clients.dead_letters import LetterHeader
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, all_settings
@@ -52,17 +53,17 @@ class RedriveOptions(ClusterAccess):
 
 @dataclass(slots=True)
 class Tally:
-    """Outcomes of letters: sent by topic, kept because they do not match, refused or passed over with the reason."""
+    """Outcomes of letters: sent by topic, kept because they do not match, not sent with the reason."""
 
     sent: Counter[str] = field(default_factory=Counter)
     kept: int = 0
-    refused: list[str] = field(default_factory=list)
+    not_sent: list[str] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         """Add the outcomes of other letters."""
         self.sent += other.sent
         self.kept += other.kept
-        self.refused += other.refused
+        self.not_sent += other.not_sent
 
 
 def redrive(options: RedriveOptions) -> None:
@@ -109,15 +110,19 @@ class _Events:
     """Logs events, but an abort only once its block was left: the error of the one that ends the run says the same."""
 
     def __init__(self) -> None:
-        self._aborts: list[Event] = []
+        self._abort: TransactionAborted | None = None
 
     def __call__(self, event: Event) -> None:
-        (self._aborts.append if isinstance(event, TransactionAborted) else log_event)(event)
+        if isinstance(event, TransactionAborted):
+            self._abort = event
+        else:
+            log_event(event)
 
     def log_abort(self) -> None:
         """Log the abort of the block that was left, if it was aborted."""
-        while self._aborts:
-            log_event(self._aborts.pop())
+        if self._abort is not None:
+            log_event(self._abort)
+            self._abort = None
 
 
 def client_config(options: RedriveOptions) -> EosConfig:
@@ -130,20 +135,21 @@ def client_config(options: RedriveOptions) -> EosConfig:
 
 
 def _print_summary(options: RedriveOptions, tally: Tally, blocked_count: int, stopped_by: str) -> None:
+    topic = options.topic
     if tally.kept:
-        print(f"{tally.kept} kept in {options.topic}: the error does not hold {options.match!r}")
+        print(f"{tally.kept} kept in {topic}: the error does not hold {options.match!r}")
     if stopped_by:
         print(f"stopped by {stopped_by}: {tally.sent.total()} sent, and what is left waits for the next run")
     elif tally == Tally() and not blocked_count:
-        print(f"no letter in {options.topic} waits for the group {options.group_id}")
+        print(f"no letter in {topic} waits for the group {options.group_id}")
     waiting = (
-        f"up to {blocked_count} letters of {options.topic} are in an open transaction or after it and were not read. "
-        f"Run it again when that has ended; eos-client txn list --topic {shell_word(options.topic)} shows it"
+        f"up to {blocked_count} letters of {topic} are in an open transaction or after it and were not read. "
+        f"Run it again when that has ended; eos-client txn list --topic {shell_word(topic)} shows it"
     )
-    if tally.refused:
-        for why in tally.refused + [waiting] * bool(blocked_count):
+    if tally.not_sent:
+        for why in tally.not_sent + [waiting] * bool(blocked_count):
             print(f"eos-client: {why}", file=sys.stderr)
-        raise LettersRefusedError(f"letters that cannot be sent back and stay in {options.topic}: {len(tally.refused)}")
+        raise LettersRefusedError(f"records that cannot be sent back and stay in {topic}: {len(tally.not_sent)}")
     if blocked_count:
         raise LettersWaitError(waiting)
 
@@ -167,15 +173,16 @@ def _last_letters(admin: ClusterAdmin, options: RedriveOptions) -> tuple[dict[in
     last: dict[int, int] = {}
     has_letters, origins = False, set()
     for record in read_topic(options.bootstrap_servers, options.topic, ends, options.settings):
-        origin = record.headers.get("eos.topic", b"").decode(errors="replace")
+        origin = origin_of(record.headers)
         has_letters |= origin != ""
         if record.offset >= passed[record.partition]:
             last[record.partition] = record.offset
             origins.add(origin)
     if last and not has_letters:
         raise LettersRefusedError(
-            f"{options.topic} holds no dead letters: no record in it has the header eos.topic. Nothing was sent or "
-            f"written. To send back the dead letters of {options.topic}, name their topic, such as {options.topic}.dead"
+            f"{options.topic} holds no dead letters: no record in it has the header {LetterHeader.TOPIC}. Nothing was "
+            f"sent or written. To send back the dead letters of {options.topic}, name their topic, such as "
+            f"{options.topic}.dead"
         )
     targets = sorted(filter(can_be_sent_to, origins)) if options.target is None else [options.target]
     missing = ", ".join(name for name, found in admin.topics(targets).items() if found is None)
@@ -337,14 +344,15 @@ class Redrive:
     def _send_or_keep(self, txn: Transaction, letter: Any) -> None:
         where = f"{letter.topic()}[{letter.partition()}]@{letter.offset()}"
         self._places.append(where)
-        if not dict(letter.headers() or ()).get("eos.topic"):
-            self._pending.refused.append(f"the record at {where} is no dead letter: it has no header eos.topic")
+        if not origin_of(dict(letter.headers() or ())):
+            why = f"it has no header {LetterHeader.TOPIC}"
+            self._pending.not_sent.append(f"the record at {where} is no dead letter: {why}")
         elif self._options.match is not None and self._options.match not in error_of(letter):
             self._keep(txn, letter)
             self._pending.kept += 1
         elif refusal := self._refused.get(where) or self._refusal_to_send(txn, letter):
             self._keep(txn, letter)
-            self._pending.refused.append(f"the letter at {where} stays: {refusal}")
+            self._pending.not_sent.append(f"the letter at {where} stays: {refusal}")
 
     def _refusal_to_send(self, txn: Transaction, letter: Any) -> ValueError | OutputRefusedError | None:
         """Send ``letter``; return why that is refused, None where it is not."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from eos_client.clients.dead_letters import LetterHeader
 from eos_client.confluent.producer.output_arguments import is_topic_name
 from eos_client.ports import OutputRecord, Record
 
-_ORIGIN = ("eos.topic", "eos.partition", "eos.offset")
-_ALWAYS = frozenset({"eos.error", *_ORIGIN, "eos.timestamp", "eos.attempts"})
-_LETTERS = _ALWAYS | {"eos.omitted", "eos.value.bytes"}
+_ORIGIN = (LetterHeader.TOPIC, LetterHeader.PARTITION, LetterHeader.OFFSET)
+_ALWAYS = frozenset({LetterHeader.ERROR, *_ORIGIN, LetterHeader.TIMESTAMP, LetterHeader.ATTEMPTS})
+_LETTERS = _ALWAYS | {LetterHeader.OMITTED, LetterHeader.VALUE_BYTES}
+_REDRIVES, _FIRST_ORIGIN, _LAST_ERROR = "eos.redrives", "eos.redriven.origin", "eos.redriven.error"
+_HISTORY = frozenset({_REDRIVES, _FIRST_ORIGIN, _LAST_ERROR})
 _DIGITS_OF_TIME = 18
 _SHOWN_CHARACTERS_MAX = 100
-_HISTORY = frozenset({"eos.redrives", "eos.redriven.origin", "eos.redriven.error"})
 
 
 def redriven(letter: Record, target: str | None) -> OutputRecord:
@@ -22,9 +26,9 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
     """
     own, as_bytes = _split_headers(letter.headers() or [])
     eos_headers = {name: _text(value) for name, value in as_bytes.items()}
-    topic, partition = eos_headers.get("eos.topic"), eos_headers.get("eos.partition")
-    if "eos.omitted" in eos_headers:
-        raise ValueError(f"it lacks the record's {eos_headers['eos.omitted']}, which did not fit into it")
+    topic, partition = eos_headers.get(LetterHeader.TOPIC), eos_headers.get(LetterHeader.PARTITION)
+    if LetterHeader.OMITTED in eos_headers:
+        raise ValueError(f"it lacks the record's {eos_headers[LetterHeader.OMITTED]}, which did not fit into it")
     if (target or topic) == letter.topic():
         raise ValueError(f"{letter.topic()} is the topic of the letters itself: send it to another one by --to")
     if target is None:
@@ -32,9 +36,9 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
     own, before = _without_history(own)
     origin = "{}[{}]@{}".format(*(eos_headers.get(name, "?") for name in _ORIGIN))
     history = {
-        "eos.redrives": str(_number("eos.redrives", _text(before.get("eos.redrives", b"0"))) + 1),
-        "eos.redriven.origin": before.get("eos.redriven.origin", origin),
-        "eos.redriven.error": as_bytes.get("eos.error", b""),
+        _REDRIVES: str(_number(_REDRIVES, _text(before.get(_REDRIVES, b"0"))) + 1),
+        _FIRST_ORIGIN: before.get(_FIRST_ORIGIN, origin),
+        _LAST_ERROR: as_bytes.get(LetterHeader.ERROR, b""),
     }
     return OutputRecord(
         target or topic,
@@ -42,7 +46,7 @@ def redriven(letter: Record, target: str | None) -> OutputRecord:
         key=letter.key(),
         headers=[*own, *history.items()],
         partition=int(partition) if target is None and partition is not None else None,
-        timestamp_ms=_timestamp_ms(eos_headers.get("eos.timestamp", "-1")),
+        timestamp_ms=_timestamp_ms(eos_headers.get(LetterHeader.TIMESTAMP, "-1")),
     )
 
 
@@ -50,9 +54,9 @@ def _timestamp_ms(text: str) -> int | None:
     """Return the time that a letter names, None for -1: in Kafka, that is a record without a time."""
     if text == "-1":
         return None
-    number = _number("eos.timestamp", text, _DIGITS_OF_TIME)
+    number = _number(LetterHeader.TIMESTAMP, text, _DIGITS_OF_TIME)
     if number == 0:
-        raise ValueError("eos.timestamp='0' would become the current time, for which librdkafka takes 0")
+        raise ValueError(f"{LetterHeader.TIMESTAMP}='0' would become the current time, for which librdkafka takes 0")
     return number
 
 
@@ -63,10 +67,12 @@ def can_be_sent_to(topic: str) -> bool:
 
 def _require_target(topic: str, partition: str | None) -> None:
     if not can_be_sent_to(topic):
-        raise ValueError(f"eos.topic={_shown(topic)} is no topic for records: send it to another one by --to")
+        raise ValueError(
+            f"{LetterHeader.TOPIC}={_shown(topic)} is no topic for records: send it to another one by --to"
+        )
     if partition is None:
-        raise ValueError("it has no header eos.partition: send it to a topic by --to, which needs none")
-    _number("eos.partition", partition)
+        raise ValueError(f"it has no header {LetterHeader.PARTITION}: send it to a topic by --to, which needs none")
+    _number(LetterHeader.PARTITION, partition)
 
 
 def _number(name: str, text: str, digits_max: int = 9) -> int:
@@ -111,6 +117,11 @@ def _text(value: bytes | None) -> str:
     return (value or b"").decode(errors="replace")
 
 
+def origin_of(headers: Mapping[str, bytes | None]) -> str:
+    """Return the topic that a dead letter with these headers names; empty if they are those of another record."""
+    return _text(headers.get(LetterHeader.TOPIC))
+
+
 def error_of(letter: Record) -> str:
     """Return the error that ``letter`` names, empty if it names none."""
-    return _text(dict(letter.headers() or []).get("eos.error"))
+    return _text(dict(letter.headers() or []).get(LetterHeader.ERROR))

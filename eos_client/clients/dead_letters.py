@@ -19,6 +19,19 @@ RecordKey = tuple[str, int, int]
 """Topic, partition and offset."""
 
 
+class LetterHeader:
+    """The names of the headers of a dead letter, which follow the record's own."""
+
+    ERROR = "eos.error"
+    TOPIC = "eos.topic"
+    PARTITION = "eos.partition"
+    OFFSET = "eos.offset"
+    TIMESTAMP = "eos.timestamp"  # of the record, in milliseconds since the epoch
+    ATTEMPTS = "eos.attempts"
+    OMITTED = "eos.omitted"
+    VALUE_BYTES = "eos.value.bytes"
+
+
 def key_of(record: Record) -> RecordKey:
     """Return where ``record`` stands."""
     return record.topic(), record.partition(), record.offset()
@@ -33,24 +46,23 @@ def forget_departed(memory: dict[RecordKey, Any], assigned: Collection[InputPart
 def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[OutputRecord]:
     """Return four letters: the whole record; with a short error; without its value; with its origin only.
 
-    Write the first one that the producer accepts. The headers ``eos.error``, ``eos.topic``, ``eos.partition``,
-    ``eos.offset``, ``eos.timestamp`` (of the record, milliseconds since the epoch) and ``eos.attempts`` follow the
-    record's own. An omitted value is empty, not null: null would delete an earlier letter in a compacted topic.
+    Write the first one that the producer accepts. An omitted value is empty, not null: null would delete an earlier
+    letter in a compacted topic.
     """
     record = raw_record(record)
     _kind, timestamp_ms = record.timestamp()
     origin = {
-        "eos.topic": record.topic(),
-        "eos.partition": str(record.partition()),
-        "eos.offset": str(record.offset()),
-        "eos.timestamp": str(timestamp_ms),
-        "eos.attempts": str(attempts),
+        LetterHeader.TOPIC: record.topic(),
+        LetterHeader.PARTITION: str(record.partition()),
+        LetterHeader.OFFSET: str(record.offset()),
+        LetterHeader.TIMESTAMP: str(timestamp_ms),
+        LetterHeader.ATTEMPTS: str(attempts),
     }
-    whole = {"eos.error": error[:ERROR_CHARACTERS_MAX], **origin}
-    short = {"eos.error": error[:_ERROR_CHARACTERS_SHORT], **origin}
+    whole = {LetterHeader.ERROR: error[:ERROR_CHARACTERS_MAX], **origin}
+    short = {LetterHeader.ERROR: error[:_ERROR_CHARACTERS_SHORT], **origin}
     size = str(len(record.value() or b""))
-    no_value = {**short, "eos.omitted": "value", "eos.value.bytes": size}
-    origin_only = {**short, "eos.omitted": "value, key, headers", "eos.value.bytes": size}
+    no_value = {**short, LetterHeader.OMITTED: "value", LetterHeader.VALUE_BYTES: size}
+    origin_only = {**short, LetterHeader.OMITTED: "value, key, headers", LetterHeader.VALUE_BYTES: size}
     own_headers, own_key = record.headers() or [], record.key()
 
     def letter(value: bytes | None, key: bytes | None, others: Headers, eos_headers: dict[str, str]) -> OutputRecord:

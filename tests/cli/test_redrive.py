@@ -53,7 +53,7 @@ def test_letters_go_back_once_and_what_cannot_is_named_with_a_status_of_its_own(
     assert named.startswith(
         f"eos-client: the letter at {dead}[0]@1 stays: it lacks the record's value, which did not fit"
     )
-    assert total == f"eos-client: letters that cannot be sent back and stay in {dead}: 1"
+    assert total == f"eos-client: records that cannot be sent back and stay in {dead}: 1"
     again = eos_client("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--match", "no route")
     assert again.wait() == 15
     assert again.out == ""
@@ -159,7 +159,7 @@ def test_a_record_among_the_letters_that_is_none_is_passed_over(
     omitted, none, total = said_by_us(command)
     assert "@1 stays: " in omitted
     assert none.endswith(" is no dead letter: it has no header eos.topic")
-    assert total == f"eos-client: letters that cannot be sent back and stay in {dead}: 2"
+    assert total == f"eos-client: records that cannot be sent back and stay in {dead}: 2"
     assert cluster.values(dead).count(b"order") == 1
 
 

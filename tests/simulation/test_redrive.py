@@ -147,10 +147,10 @@ def test_a_letter_without_its_value_is_refused_by_name_and_stays_and_the_others_
     redrive.fail(b"b")
     tally = redrive.run()
     assert dict(tally.sent) == {SOURCE: 2}
-    (why,) = tally.refused
+    (why,) = tally.not_sent
     assert why.startswith("the letter at orders.dead[0]@2 stays: it lacks the record's value, which did not")
     assert redrive.values(DEAD)[-1:] == [b""]
-    assert len(redrive.run().refused) == 1, "whoever runs it again is told again"
+    assert len(redrive.run().not_sent) == 1, "whoever runs it again is told again"
 
 
 @pytest.mark.parametrize("options", [{}, {"match": "no such error"}, {"target": SINK}])
@@ -160,7 +160,7 @@ def test_a_record_that_is_no_letter_is_named_and_neither_sent_nor_written_again(
     redrive.cluster.write(DEAD, [b"order"])
     tally = redrive.run(**options)
     assert (tally.sent.total(), tally.kept) == ((0, 2) if "match" in options else (2, 0))
-    first, second = tally.refused
+    first, second = tally.not_sent
     assert first == "the record at orders.dead[0]@1 is no dead letter: it has no header eos.topic"
     assert "the record at orders.dead[0]@4" in second, "a marker lies before it"
     assert [redrive.values(DEAD).count(value) for value in (b"no letter", b"order")] == [1, 1]
@@ -170,7 +170,7 @@ def test_a_record_that_is_no_letter_is_named_and_neither_sent_nor_written_again(
 def test_a_letter_that_the_target_does_not_take_stays():
     redrive = RedriveStage(b"a")
     tally = redrive.run(target="no such topic")
-    (why,) = tally.refused
+    (why,) = tally.not_sent
     assert "the name of a topic has" in why
     assert redrive.values(DEAD) == [b"a", b"a"]
 
@@ -233,10 +233,10 @@ def test_letters_that_the_broker_refuses_are_named_and_the_others_go():
     tally = redrive.run(target=SMALL)
     assert dict(tally.sent) == {SMALL: 600}
     assert redrive.values(SMALL) == good
-    assert [why.split(" stays: ")[0] for why in tally.refused] == [
+    assert [why.split(" stays: ")[0] for why in tally.not_sent] == [
         f"the letter at orders.dead[0]@{offset}" for offset in (3, 551, 552)
     ]
-    assert all(f"the output to {SMALL}[0]: MSG_SIZE_TOO_LARGE" in why for why in tally.refused)
+    assert all(f"the output to {SMALL}[0]: MSG_SIZE_TOO_LARGE" in why for why in tally.not_sent)
     assert redrive.values(DEAD)[603:] == [bad] * 3
 
 
@@ -375,7 +375,7 @@ def test_a_letter_of_a_letter_goes_back_as_the_letter_that_it_was(more: dict[str
     assert dict(headers[len(own) :])["eos.redriven.error"] == b"ValueError: worse"
     sent = redrive.run(topic=DEAD)
     if more:
-        assert all("it lacks the record's value" in why for why in sent.refused)
+        assert all("it lacks the record's value" in why for why in sent.not_sent)
         return
     assert dict(sent.sent) == {SOURCE: 2}
     assert redrive.cluster.read(SOURCE)[1].headers == redrive.cluster.read(SOURCE)[0].headers, "one level is gone"
@@ -398,7 +398,7 @@ def test_a_letter_with_a_header_that_cannot_be_meant_is_named_and_the_others_go(
     redrive.write_letters(b"a", (b"bad", {header: value}), b"b")
     tally = redrive.run()
     assert dict(tally.sent) == {SOURCE: 2}
-    (why,) = tally.refused
+    (why,) = tally.not_sent
     assert why.startswith("the letter at orders.dead[0]@1 stays: ")
     assert header in why
     assert not value or repr(value)[:50] in why
@@ -422,7 +422,7 @@ def test_what_a_letter_does_not_tell_of_its_origin_is_a_question_mark():
 def test_a_letter_is_not_sent_to_the_topic_of_the_letters_where_it_would_be_none_any_more(target: str | None):
     redrive = RedriveStage()
     redrive.write_letters((b"a", {"eos.topic": DEAD}))
-    (why,) = redrive.run(target=target).refused
+    (why,) = redrive.run(target=target).not_sent
     assert "orders.dead is the topic of the letters itself" in why
     before, after = redrive.cluster.read(DEAD)
     assert after.headers == before.headers
