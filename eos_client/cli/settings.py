@@ -37,15 +37,17 @@ class ClusterAccess:
 def parse_settings(pairs: Sequence[str], *, option: str = "--config") -> dict[str, str]:
     """Return librdkafka settings (or broker properties) from ``key=value`` texts; the value may hold ``=``.
 
-    :raises CommandLineError: no ``=``, or an empty or repeated key.
+    :raises CommandLineError: no ``=``, or a repeated key.
+    :raises ConfigurationError: no key.
     """
     settings: dict[str, str] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         key = key.strip()
-        if not separator or not key:
+        if not separator:
             shown = "(not shown)" if is_secret(pair) else repr(pair)
             raise CommandLineError(f"{option} {shown} is not KEY=VALUE, for example {option} client.id=billing")
+        _require_name(key, option)
         if key in settings:
             values = "" if is_secret(key) else f": {settings[key]!r} and {value!r}"
             raise CommandLineError(f"{option} {key} is given twice{values}. Keep one")
@@ -70,8 +72,7 @@ def client_settings(pairs: Sequence[str] | None, file: Path | None, *, of_job: b
     for where, key, value in found:
         if key in _OF_JOBS and not of_job:
             raise CommandLineError(f"{where}: this command takes no {key}")
-        if not key.strip():
-            raise ConfigurationError(f"{where.rstrip(': ')}: a setting has no name. Name it, or leave it out.")
+        _require_name(key, where.rstrip(": "))
         check_addresses({key: value})
         if key in _OPTION_OF_KEY:
             raise CommandLineError(f"{where}: give it as {_OPTION_OF_KEY[key]} {value}")
@@ -80,6 +81,11 @@ def client_settings(pairs: Sequence[str] | None, file: Path | None, *, of_job: b
     settings = {key: value for _, key, value in found}
     check_token_settings(settings)
     return settings
+
+
+def _require_name(key: str, where: str) -> None:
+    if not key.strip():
+        raise ConfigurationError(f"{where}: a setting has no name. Name it, or leave it out.")
 
 
 def _settings_in_environment() -> Iterator[tuple[str, str, str]]:

@@ -48,6 +48,7 @@ def test_help_names_the_commands_and_the_exit_status(eos_client: Any) -> None:
     ("arguments", "status", "message"),
     [
         (["shout.py:upper", *RUN, "--config", "linger.ms"], 2, "--config 'linger.ms' is not KEY=VALUE"),
+        (["shout.py:upper", *RUN, "--config", "=abc"], 4, "--config: a setting has no name"),
         (["shout.py:upper", *RUN, "--config", "group.id=x"], 2, "give it as --group x"),
         (["shout.py:upper", *RUN, "--from", "a,,b"], 2, "--from 'orders,a,,b' holds an empty name"),
         (["shout.py:upper", *RUN[:-2]], 2, "--to"),

@@ -13,9 +13,15 @@ def test_settings_keep_what_follows_the_first_equals_sign() -> None:
     assert parse_settings(pairs) == {"client.id": "billing", "sasl.jaas": "a=b", "ssl.ca.location": ""}
 
 
-@pytest.mark.parametrize("pair", ["client.id", "=billing", "", " =x"])
+@pytest.mark.parametrize("pair", ["client.id", ""])
 def test_a_setting_that_is_not_key_equals_value_is_named(pair: Any) -> None:
     with pytest.raises(CommandLineError, match="is not KEY=VALUE"):
+        parse_settings([pair])
+
+
+@pytest.mark.parametrize("pair", ["=billing", " =x", "="])
+def test_a_setting_without_a_name_is_a_wrong_setting(pair: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^--config: a setting has no name\. Name it"):
         parse_settings([pair])
 
 
