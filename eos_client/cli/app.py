@@ -43,8 +43,7 @@ app.add_typer(topic_app, name="topic")
 txn_app = typer.Typer(no_args_is_help=True, help="Find transactions that hang, and end them (KIP-664).")
 app.add_typer(txn_app, name="txn")
 
-_CONSOLE_PROGRESS_S = 10.0
-_JSON_PROGRESS_S = 1.0
+_PROGRESS_S = {LogFormat.CONSOLE: 10.0, LogFormat.JSON: 1.0}
 _PIPE_WIDTH = 120
 _PAUSE_HOURS_MAX = 1_000_000
 
@@ -168,10 +167,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
 
     SIGTERM or Ctrl-C: finish or abort the open transaction, leave the group, exit 0. A second one: at once.
     """
-    as_json = log_format is LogFormat.JSON
-    log_stream = configure_logs(log_format, verbose=verbose)
     # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
-    with failures_reported(verbose=verbose, as_json=as_json), _until_stopped(log_stream):
+    with _until_stopped(verbose=verbose, log_format=log_format):
         run_loop(
             reference,
             parse_names(sources, option="--from"),
@@ -180,7 +177,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
             takes_batches=batch,
             health_at=(health_host, health_port),
             metrics_at=(health_host, metrics_port),
-            progress_interval_s=progress_interval_s or (_JSON_PROGRESS_S if as_json else _CONSOLE_PROGRESS_S),
+            progress_interval_s=progress_interval_s or _PROGRESS_S[log_format],
             group_id=group,
             transactional_id=transactional_id,
             commit_interval_s=commit_interval_s,
@@ -219,8 +216,7 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
     """Prove it: workers join, one is killed and comes back, and the topic is read back record by record."""
     from eos_client.cli.demo.session import run_demo  # noqa: PLC0415  no other command needs to load it
 
-    configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose), signals_as_interrupt(), _interruptible():
+    with _until_the_verdict(verbose=verbose):
         options = DemoOptions(
             bootstrap_servers=bootstrap,
             input_name=input_name,
@@ -244,8 +240,7 @@ def demo_spark(
     """Prove it for Spark: an executor and the driver are killed, and the topic is read back record by record."""
     from eos_client.cli.demo.spark_session import run_spark_demo  # noqa: PLC0415  as in `demo`
 
-    configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose), signals_as_interrupt(), _interruptible():
+    with _until_the_verdict(verbose=verbose):
         run_spark_demo(_console(), input_name, slots, seconds)
 
 
@@ -261,8 +256,7 @@ def broker(
     """Start an embedded real Kafka for development; its address is all that it prints on stdout."""
     from eos_client.cli.broker import serve_broker  # noqa: PLC0415  as in `demo`
 
-    configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose):
+    with _failures_reported(verbose=verbose):
         serve_broker(version, port, parse_settings(properties or (), option="--property"))
 
 
@@ -276,8 +270,7 @@ def topic_create(
     verbose: Verbose = False,
 ) -> None:
     """Create topics with the cluster's replication."""
-    configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose):
+    with _failures_reported(verbose=verbose):
         settings = client_settings(config, config_file)
         create_topics(bootstrap, settings, parse_names(names, option="TOPIC"), partitions)
 
@@ -299,8 +292,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
 
     \N stands for null, and what cannot be printed is escaped. In JSON, what is no UTF-8 is {"base64": "..."}.
     """
-    log_stream = configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose), _until_stopped(log_stream):
+    with _until_stopped(verbose=verbose):
         tail(
             bootstrap,
             client_settings(config, config_file),
@@ -335,8 +327,7 @@ def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
 
     A letter that cannot be sent is named and stays, and the exit status says so.
     """
-    log_stream = configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose), _until_stopped(log_stream):
+    with _until_stopped(verbose=verbose):
         options = RedriveOptions(
             bootstrap_servers=bootstrap,
             topic=topic,
@@ -360,9 +351,8 @@ def txn_list(
     verbose: Verbose = False,
 ) -> None:
     """List the open transactions: those that coordinators know, and those that hang because none does."""
-    configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose):
-        names = parse_names(topics, option="--topic") if topics else ()
+    with _failures_reported(verbose=verbose):
+        names = parse_names(topics or (), option="--topic")
         access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
         list_transactions(access, names, every=every, as_json=as_json)
 
@@ -382,8 +372,7 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
     verbose: Verbose = False,
 ) -> None:
     """End a transaction that hangs: its outputs stay invisible, and read_committed readers can read on past it."""
-    configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose):
+    with _failures_reported(verbose=verbose):
         access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
         end_transaction(access, (topic, partition, start_offset), transactional_id, force=force)
 
@@ -412,14 +401,13 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
     verbose: Verbose = False,
 ) -> None:
     """Say whether this configuration and cluster are fit for exactly-once, and what to do where not."""
-    configure_logs(LogFormat.CONSOLE, verbose=verbose)
-    with failures_reported(verbose=verbose):
+    with _failures_reported(verbose=verbose):
         options = DoctorOptions(
             bootstrap_servers=bootstrap,
             group_id=group,
-            topics=parse_names(topics, option="--topic") if topics else (),
-            input_topics=parse_names(sources, option="--from") if sources else (),
-            output_topics=parse_names(targets, option="--to") if targets else (),
+            topics=parse_names(topics or (), option="--topic"),
+            input_topics=parse_names(sources or (), option="--from"),
+            output_topics=parse_names(targets or (), option="--to"),
             transactional_id=transactional_id,
             longest_pause_s=longest_pause_h * 3600,
             settings=client_settings(config, config_file, of_job=True),
@@ -439,17 +427,28 @@ def _console() -> Console:
 
 
 @contextmanager
-def _until_stopped(log_stream: LogStream) -> Iterator[None]:
-    """Treat a requested stop as success, unless it was caused by the loss of stderr's reader."""
-    with signals_as_interrupt(), suppress(KeyboardInterrupt):
-        yield
-    log_stream.require_reader()
+def _failures_reported(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE) -> Iterator[LogStream]:
+    """Configure the logs, and turn an error of the command into a message and an exit status."""
+    log_stream = configure_logs(log_format, verbose=verbose)
+    with failures_reported(verbose=verbose, as_json=log_format is LogFormat.JSON):
+        yield log_stream
 
 
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def _until_stopped(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE) -> Iterator[None]:
+    """Treat a requested stop as success, unless it was caused by the loss of stderr's reader."""
+    with _failures_reported(verbose=verbose, log_format=log_format) as log_stream:
+        with signals_as_interrupt(), suppress(KeyboardInterrupt):
+            yield
+        log_stream.require_reader()
+
+
+@contextmanager
+def _until_the_verdict(*, verbose: bool) -> Iterator[None]:
+    """Let a signal end the command with a status of its own."""
     try:
-        yield
+        with _failures_reported(verbose=verbose), signals_as_interrupt():
+            yield
     except KeyboardInterrupt:
         print("eos-client: interrupted before the verdict", file=sys.stderr)
         raise SystemExit(ExitCode.INTERRUPTED) from None

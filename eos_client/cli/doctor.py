@@ -13,7 +13,7 @@ from rich.text import Text
 from eos_client.cli.doctor_checks import Facts, Finding, Level, TopicFacts, examine, is_open_to_all
 from eos_client.cli.printable import printable
 from eos_client.cli.settings import ClusterAccess
-from eos_client.cli.transactions import cluster_admin, survey, transactions_admin
+from eos_client.cli.transactions import survey, transactions_admin
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
@@ -49,7 +49,7 @@ def diagnose(options: DoctorOptions) -> list[Finding]:
         group_id=options.group_id or "eos-client-doctor",
         transactional_id=options.transactional_id,
     )
-    with cluster_admin(options) as admin:
+    with ClusterAdmin(options.bootstrap_servers, options.settings) as admin:
         return [_configuration(config), *examine(_gather(admin, config, options))]
 
 
@@ -106,7 +106,7 @@ def _with_permission_of_id(facts: Facts, options: DoctorOptions) -> Facts:
         return replace(facts, id_unknown="asking could fence a running job, as transaction.max.timeout.ms is not known")
     settings = for_producer(options.settings)
     try:
-        may = may_use_transactional_id(options.bootstrap_servers, settings, name, timeout_s=options.timeout_s)
+        may = may_use_transactional_id(options.bootstrap_servers, settings, name)
     except ClusterUnfitError as error:
         return replace(facts, id_unknown=str(error))
     return replace(facts, may_use_id=may)

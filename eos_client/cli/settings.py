@@ -27,11 +27,10 @@ _NO_TEXTS = frozenset({"default.topic.config", "dr_cb", "error_cb", "logger", "o
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterAccess:
-    """How to reach a cluster. ``timeout_s`` bounds each request to it."""
+    """How to reach a cluster."""
 
     bootstrap_servers: str
     settings: Mapping[str, str] = field(default_factory=dict)
-    timeout_s: float = 10.0
 
 
 def parse_settings(pairs: Sequence[str], *, option: str = "--config") -> dict[str, str]:
@@ -122,9 +121,9 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def parse_names(values: Sequence[str], *, option: str) -> list[str]:
     """Return the names of a repeatable, comma-separated option, in order, without repeats.
 
-    :raises CommandLineError: no name at all, or an empty one as in ``orders,,refunds``.
+    :raises CommandLineError: an empty one, as in ``orders,,refunds``.
     """
     names = [name.strip() for value in values for name in value.split(",")]
-    if not names or not all(names):
+    if not all(names):
         raise CommandLineError(f"{option} {','.join(values)!r} holds an empty name: give TOPIC or TOPIC,TOPIC")
     return list(dict.fromkeys(names))

@@ -37,11 +37,6 @@ class Survey:
     now_ms: int
 
 
-def cluster_admin(access: ClusterAccess) -> ClusterAdmin:
-    """Return an admin client; each request takes at most the time that ``access`` allows."""
-    return ClusterAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s)
-
-
 def transactions_admin(access: ClusterAccess) -> TransactionsAdmin:
     """Connect for requests about transactions.
 
@@ -51,11 +46,11 @@ def transactions_admin(access: ClusterAccess) -> TransactionsAdmin:
         from eos_client.kafka_python.transactions_admin import (  # noqa: PLC0415  the extra may be missing
             TransactionsAdmin,
         )
-    return TransactionsAdmin(access.bootstrap_servers, access.settings, timeout_s=access.timeout_s)
+    return TransactionsAdmin(access.bootstrap_servers, access.settings)
 
 
-def survey(admin: ClusterAdmin, transactions: TransactionsAdmin, topics: Sequence[str] = ()) -> Survey:
-    """Look at the transactions that are open on ``topics``, or on every topic.
+def survey(admin: ClusterAdmin, transactions: TransactionsAdmin, topics: Sequence[str]) -> Survey:
+    """Look at the transactions that are open on ``topics``, or on every topic where none is named.
 
     :raises ClusterUnfitError: a named topic does not exist, or the cluster refuses to list transactions.
     """
@@ -99,7 +94,7 @@ def list_transactions(
     :param every: print the transactional ids without an open transaction, too.
     :raises ClusterUnfitError: a named topic does not exist, or the cluster refuses to list transactions.
     """
-    with cluster_admin(access) as admin:
+    with ClusterAdmin(access.bootstrap_servers, access.settings) as admin:
         admin.cluster()  # says why a cluster cannot be reached, or does not take the credentials
         with transactions_admin(access) as transactions:
             seen = survey(admin, transactions, topics)
@@ -227,7 +222,7 @@ def abort_on_partition(access: ClusterAccess, topic: str, partition: int, start_
     :raises ClusterUnavailableError: the order was not answered, and the transaction is still open or cannot be seen.
     """
     place = f"{topic}[{partition}]"
-    with cluster_admin(access) as admin, transactions_admin(access) as transactions:
+    with ClusterAdmin(access.bootstrap_servers, access.settings) as admin, transactions_admin(access) as transactions:
         seen = survey(admin, transactions, [topic])
         here = [(each, status) for each, status in seen.found if each.partition == partition]
         chosen = [(each, status) for each, status in here if each.start_offset == start_offset]
@@ -273,7 +268,7 @@ def abort_transactional_id(access: ClusterAccess, transactional_id: str, *, forc
     :raises CommandLineError: there is no open transaction of that id, or its time-out is not over.
     :raises EosError: the cluster refuses, or does not answer.
     """
-    with cluster_admin(access) as admin:
+    with ClusterAdmin(access.bootstrap_servers, access.settings) as admin:
         admin.cluster()
     with transactions_admin(access) as transactions:
         known = transactions.describe(transactional_id)
@@ -305,4 +300,4 @@ def _left_s(known: KnownTransaction) -> int:
 def _fence(access: ClusterAccess, known: KnownTransaction) -> None:
     names = {"bootstrap.servers": access.bootstrap_servers, "transactional.id": known.transactional_id}
     with EosProducer({"log_level": LOG_LEVEL_CRITICAL, **for_producer(access.settings), **names}) as producer:
-        producer.init_transactions(access.timeout_s)
+        producer.init_transactions()

@@ -16,14 +16,12 @@ from eos_client.errors import ClusterUnfitError
 
 LONGEST_TIMEOUT_MS = 2**31 - 1_000
 """Near the largest int32: librdkafka adds 100 to it when it checks `socket.timeout.ms`."""
-_SOCKET_TIMEOUT_MS = 10_000
+_ANSWER_TIMEOUT_S = 10
 _SILENT = logging.getLogger(f"{__name__}.silent")
 _SILENT.disabled = True
 
 
-def may_use_transactional_id(
-    bootstrap_servers: str, config: Mapping[str, Any], transactional_id: str, *, timeout_s: float
-) -> bool:
+def may_use_transactional_id(bootstrap_servers: str, config: Mapping[str, Any], transactional_id: str) -> bool:
     """Tell whether a broker would let this client initialise ``transactional_id``.
 
     A broker looks at the permission first and at the transaction's time-out next, and only then does it do anything.
@@ -38,12 +36,12 @@ def may_use_transactional_id(
         "bootstrap.servers": bootstrap_servers,
         "transactional.id": transactional_id,
         "transaction.timeout.ms": LONGEST_TIMEOUT_MS,
-        "socket.timeout.ms": _SOCKET_TIMEOUT_MS,
+        "socket.timeout.ms": _ANSWER_TIMEOUT_S * 1000,
         "logger": _SILENT,
     }
     producer = built("producer", Producer, settings)
     try:
-        producer.init_transactions(timeout_s)
+        producer.init_transactions(_ANSWER_TIMEOUT_S)
     except KafkaException as error:
         code: str = kafka_error(error).name()
         if code in {TRANSACTION_TIMEOUT_REFUSED, TRANSACTIONAL_ID_FORBIDDEN}:
