@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -54,15 +55,13 @@ def tail(
             f"there is no topic {topic!r}: eos-client topic create {shell_word(topic)} "
             f"--bootstrap {shell_word(bootstrap_servers)}"
         )
-    records = tail_topic(bootstrap_servers, topic, described.partition_count, settings, **reading)
     line_of = _json_line if as_json else _text_line
-    try:
-        for record in islice(records, count):
-            print(line_of(record), flush=True)
-    except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at exit
-    finally:
-        records.close()
+    with closing(tail_topic(bootstrap_servers, topic, described.partition_count, settings, **reading)) as records:
+        try:
+            for record in islice(records, count):
+                print(line_of(record), flush=True)
+        except BrokenPipeError:  # the reader of our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at exit
 
 
 def _text_line(record: Any) -> str:
@@ -89,7 +88,9 @@ def _text(content: bytes | None) -> str:
 
 
 def _json_text(content: bytes | None) -> Any:
+    if content is None:
+        return None
     try:
-        return None if content is None else content.decode()
+        return content.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(content or b"").decode()}
+        return {"base64": base64.b64encode(content).decode()}

@@ -24,7 +24,8 @@ from eos_client.config import EosConfig
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader
 from eos_client.errors import ClusterUnavailableError
-from eos_client.testing.embedded_kafka import DEFAULT_VERSION, EmbeddedKafka
+from eos_client.testing.broker_settings import DEFAULT_VERSION
+from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.spark_connector import connector_jars
 
 WORKER_COUNT = 3
