@@ -143,6 +143,7 @@ class EosConfig(Generic[K_co, V_co]):
             check_serialiser(name, getattr(self, name))
             if (key := name.replace("_", ".")) in {**self.kafka, **self.consumer, **self.producer}:
                 raise ConfigurationError(f'"{key}" stands among the settings. Give it as the option {name}.')
+        check_settings(self.kafka)  # as a whole: the settings of one client may override what is refused
         self.consumer_config()
         self._check_retry()
         self._check_times()
@@ -262,13 +263,11 @@ class EosConfig(Generic[K_co, V_co]):
 
     def consumer_config(self) -> dict[str, Any]:
         """Return the settings of the consumer."""
-        check_settings(self.kafka)
         shared = for_consumer(all_settings(self.kafka))
         return safe_consumer_settings({**shared, **self.consumer, "group.id": self.group_id})
 
     def producer_config(self) -> dict[str, Any]:
         """Return the settings of the producer, without ``transactional.id`` when one is to be generated."""
-        check_settings(self.kafka)
         own = for_producer(all_settings(self.kafka))
         pinned = {} if self.transactional_id is None else {"transactional.id": self.transactional_id}
         # The loop wants no report of a success; of a failure it keeps the reason.
