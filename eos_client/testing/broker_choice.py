@@ -30,7 +30,7 @@ class BrokerChoice:
 
     def new_broker(self, **options: Any) -> KafkaBroker:
         """Start one broker of the chosen kind and report it in the terminal."""
-        options.setdefault("version", self.version)
+        options["version"] = options.get("version") or self.version
         broker: KafkaBroker
         if self.kind == "container":
             broker = container = ContainerKafka(**options).start()

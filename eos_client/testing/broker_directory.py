@@ -49,30 +49,26 @@ class BrokerDirectory:
 
     def log_tail(self, lines: int) -> str:
         """Return the last lines of the broker's log; "" while there is none."""
-        try:
-            with self.log.open("rb") as log:
-                log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES_MAX))
-                return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
-        except FileNotFoundError:
-            return ""
+        return "\n".join(self._log_from(-_LOG_TAIL_BYTES_MAX).splitlines()[-lines:])
 
     def log_errors(self, lines: int) -> str:
         """Return the first lines of the log that report an error; after a long shutdown they are not in its tail."""
-        try:
-            with self.log.open(errors="replace") as log:
-                found = [line.rstrip("\n") for line in log if " ERROR " in line or "Exception: " in line]
-        except FileNotFoundError:
-            return ""
+        found = [line for line in self._log_from(0).splitlines() if " ERROR " in line or "Exception: " in line]
         return "\n".join(found[:lines])
 
-    def log_has(self, text: str, *, since: int = 0) -> bool:
+    def log_has(self, text: str, *, since: int) -> bool:
         """Whether ``text`` is in the log after its first ``since`` bytes."""
+        return text in self._log_from(since)
+
+    def _log_from(self, start: int) -> str:
+        """Return the log from a byte on, counted from its end if negative; "" while there is none."""
         try:
             with self.log.open("rb") as log:
-                log.seek(since)
-                return text.encode() in log.read()
+                size = log.seek(0, os.SEEK_END)
+                log.seek(start if start >= 0 else max(0, size + start))
+                return log.read().decode(errors="replace")
         except FileNotFoundError:
-            return False
+            return ""
 
     def remove(self) -> None:
         """Remove the files that the broker made."""

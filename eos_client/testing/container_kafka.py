@@ -22,7 +22,6 @@ from eos_client.testing.readiness import serve_groups, serves_clients
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
     from docker.models.containers import Container
     from testcontainers.core.container import DockerContainer
@@ -143,9 +142,7 @@ class ContainerKafka:
     def __enter__(self) -> Self:
         return self if self._container is not None else self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _started(self) -> tuple[BrokerListeners, Container]:

@@ -26,11 +26,8 @@ from eos_client.testing.readiness import serve_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
 
     from typing_extensions import Self
-
-__all__ = ["EmbeddedKafkaCluster"]
 
 _PORTS_EACH = 3
 _END_POLL_S = 0.1
@@ -124,9 +121,7 @@ class EmbeddedKafkaCluster:
     def __enter__(self) -> Self:
         return self if self._brokers else self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _await_groups(self) -> None:

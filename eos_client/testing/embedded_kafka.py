@@ -33,11 +33,8 @@ from eos_client.testing.readiness import serve_groups, serves_clients
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
-    from types import TracebackType
 
     from typing_extensions import Self
-
-__all__ = ["DEFAULT_VERSION", "EmbeddedKafka"]
 
 _FORMAT_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 30.0
@@ -179,9 +176,7 @@ class EmbeddedKafka:
     def __enter__(self) -> Self:
         return self if self._files is not None else self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _started(self) -> tuple[BrokerDirectory, BrokerListeners, KeptProcess, BrokerJava]:

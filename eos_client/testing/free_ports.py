@@ -12,6 +12,7 @@ import socket
 from pathlib import Path
 
 from eos_client.errors import EmbeddedKafkaError
+from eos_client.testing.broker_settings import HOST
 
 _LOWEST = 10_240
 _HIGHEST = 32_767
@@ -33,12 +34,12 @@ def free_ports(count: int) -> list[int]:
     raise EmbeddedKafkaError(f"no {count} free ports found between {_LOWEST} and {highest}: free some, or pass port=")
 
 
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
+def is_free(port: int) -> bool:
     """Whether a server can listen on ``port`` now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind((HOST, port))
             probe.listen(1)
         except OSError:
             return False

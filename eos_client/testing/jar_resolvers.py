@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape, quoteattr
 
 from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing.broker_settings import CHEAP_JVM
@@ -187,7 +187,7 @@ def _maven_repositories() -> str:
     repository = os.environ.get(REPOSITORY_VARIABLE)
     if not repository:
         return ""
-    url = repository.replace("&", "&amp;").replace("<", "&lt;")
+    url = escape(repository)
     return (
         f"<repositories><repository><id>central</id><url>{url}</url></repository></repositories>"
         f"<pluginRepositories><pluginRepository><id>central</id><url>{url}</url></pluginRepository></pluginRepositories>"

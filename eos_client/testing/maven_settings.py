@@ -35,7 +35,7 @@ def without_credentials(text: str) -> str:
     return re.sub(r"//[^/@\s]*@", "//", text)
 
 
-def chosen_repository(home: Path | None = None) -> MavenRepository:
+def chosen_repository() -> MavenRepository:
     """Return the repository that ``EOS_CLIENT_MAVEN_REPOSITORY`` names, else a mirror in ``~/.m2/settings.xml``.
 
     A mirror is used if Maven would use it for the central repository, with the credentials of the server with the
@@ -43,7 +43,7 @@ def chosen_repository(home: Path | None = None) -> MavenRepository:
     """
     if url := os.environ.get(REPOSITORY_VARIABLE):
         return MavenRepository(url)
-    file = (home or Path.home()) / ".m2" / "settings.xml"
+    file = Path.home() / ".m2" / "settings.xml"
     try:
         settings = ET.fromstring(file.read_bytes())  # noqa: S314  the user's own file
     except FileNotFoundError:

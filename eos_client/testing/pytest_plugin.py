@@ -75,12 +75,8 @@ def make_kafka_broker(pytestconfig: pytest.Config) -> Iterator[MakeKafkaBroker]:
     """Return a function that starts further brokers, which stop at the end of the test."""
     with ExitStack() as stack:
 
-        def make(
-            *, version: str | None = None, properties: Mapping[str, str] | None = None, **options: Any
-        ) -> KafkaBroker:
-            if version is not None:
-                options["version"] = version
-            broker = _choice(pytestconfig).new_broker(properties=properties, **options)
+        def make(**options: Any) -> KafkaBroker:
+            broker = _choice(pytestconfig).new_broker(**options)
             stack.callback(broker.stop)
             return broker
 
