@@ -78,7 +78,7 @@ def unreachable(
 
 def _with_code_of(cause: EosError | None, message: str, *, refused: bool) -> ClusterUnavailableError:
     """Return the error with the code of confluent_kafka's own exception: applications repeat calls because of it."""
-    code, retriable = KafkaError._ALL_BROKERS_DOWN, False  # noqa: SLF001  # a public local code
+    code, retriable = KafkaError._ALL_BROKERS_DOWN, False
     if isinstance(cause, KafkaException):
         code, retriable = kafka_error(cause).code(), kafka_error(cause).retriable()
     kind = AuthenticationError if refused else ClusterUnavailableError

@@ -78,8 +78,7 @@ def check_statuses(found: Iterable[SlotStatus], slots: int) -> list[SlotStatus]:
             if status.outcome is outcome:
                 kind: Any = getattr(errors, status.error, EosError)
                 raise kind(f"slot {status.slot}: {status.message}")
-    missing = sorted(set(range(slots)) - set(by_slot))
-    if missing or len(by_slot) != slots:
+    if by_slot.keys() != set(range(slots)):
         raise RetriableError(
             f"the job reported slots {sorted(by_slot)} of {slots}: something between the sink and its tasks changed "
             "the partitions. Restart the query; what is committed is not written again."

@@ -244,7 +244,7 @@ class ConfluentConsumer:
         if self.membership.is_closed:
             self.library.raw.memberid()  # which raises RuntimeError, but inside a callback that close() runs
         if not asynchronous:
-            raise KafkaException(KafkaError(KafkaError._NO_OFFSET))  # noqa: SLF001  # a public local code
+            raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
 
     def fence_commits(self) -> None:
         """Rejoin the group as a new member if a plain commit could still be applied after the next transaction.

@@ -51,7 +51,7 @@ def configuration_refused(
 
 def misplaced_call(message: str) -> errors.TransactionStateError:
     """Return the error for a call at the wrong time."""
-    return make_kafka_error(errors.TransactionStateError, KafkaError._STATE, message)  # noqa: SLF001
+    return make_kafka_error(errors.TransactionStateError, KafkaError._STATE, message)
 
 
 def not_to_be_copied(client: object) -> TypeError:

@@ -174,7 +174,7 @@ def refuse_error_event(message: Any) -> Any:
         raise TypeError(f"expected a Message, not {message!r}")
     if message.error() is not None:
         reason = f"Cannot commit offsets for message error: '{message.error().str()}'"
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, reason))  # noqa: SLF001  # a public local code
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, reason))
     return message
 
 

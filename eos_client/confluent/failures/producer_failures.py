@@ -114,13 +114,12 @@ def _refused_output(error: KafkaError, where: str, words: OutputWords) -> errors
 def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: str) -> errors.EosError:
     """Return the error for a call that did not return in time."""
     message = f"{failure.request.value} did not return within {budget_s:g} s"
-    error = KafkaError(KafkaError._TIMED_OUT, message)  # noqa: SLF001  # a public local code
-    return producer_error(failure, error, transactional_id)
+    return producer_error(failure, KafkaError(KafkaError._TIMED_OUT, message), transactional_id)
 
 
 def must_abort(message: str) -> errors.AbortableError:
     """Return the error for a transaction that cannot be committed for a reason of our own."""
-    return make_kafka_error(errors.AbortableError, KafkaError._STATE, message, txn_requires_abort=True)  # noqa: SLF001
+    return make_kafka_error(errors.AbortableError, KafkaError._STATE, message, txn_requires_abort=True)
 
 
 class NotInitialisedError(FromKafka, errors.RebuildProducerError):
@@ -131,8 +130,7 @@ class NotInitialisedError(FromKafka, errors.RebuildProducerError):
             f"transactional.id {transactional_id!r} is not registered: the last init_transactions() or rebuild did not "
             "succeed, or an asynchronous exception interrupted it. Call init_transactions()."
         )
-        conflict = KafkaError(KafkaError._CONFLICT, message, retriable=True)  # noqa: SLF001  # a public local code
-        super().__init__(conflict, message)
+        super().__init__(KafkaError(KafkaError._CONFLICT, message, retriable=True), message)
 
 
 def not_transactional(request: TransactionalRequest, error: KafkaError | None = None) -> errors.TransactionStateError:
@@ -141,7 +139,7 @@ def not_transactional(request: TransactionalRequest, error: KafkaError | None = 
         f"{request.value}() of a producer without a transactional.id. Call init_transactions() first, which gives the "
         "producer one, or set one."
     )
-    return make_kafka_error(errors.TransactionStateError, error or KafkaError._NOT_CONFIGURED, message)  # noqa: SLF001
+    return make_kafka_error(errors.TransactionStateError, error or KafkaError._NOT_CONFIGURED, message)
 
 
 def closed_error(transactional_id: str) -> errors.ClientClosedError:

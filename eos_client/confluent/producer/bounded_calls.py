@@ -158,8 +158,8 @@ class BoundedCalls:
             f"{request.value}() of transactional.id {self.library.transactional_id!r} was interrupted by an "
             f"asynchronous exception. {WAYS_OUT[action]}."
         )
-        kind, code = ERROR_CLASSES[action], KafkaError._INTR  # noqa: SLF001  # a public local code
-        self.blocking_error = self._interrupted_error = make_kafka_error(kind, code, message)
+        error = make_kafka_error(ERROR_CLASSES[action], KafkaError._INTR, message)
+        self.blocking_error = self._interrupted_error = error
 
     # -- making them -------------------------------------------------------------------------------------------------
 

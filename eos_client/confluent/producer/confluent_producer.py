@@ -91,8 +91,7 @@ class ConfluentProducer:
         )
         self.ownership = self._ownership = ThreadOwnership("EosProducer", shared=not self.library.transactional_id)
         self.calls = BoundedCalls(self.library, clock, recovers_from_own_fence=recovers_from_own_fence, words=words)
-        counters = counters or Counters()
-        self.registration = Registration(self.calls, self.ownership, counters, self._hook, init_attempt_s)
+        self.registration = Registration(self.calls, self.ownership, counters or Counters(), self._hook, init_attempt_s)
 
     def limit_by(self, limits: ProducerLimits) -> None:
         """Limit later calls by ``limits``."""
@@ -179,9 +178,6 @@ class ConfluentProducer:
     @owned()
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commit. Raises AbortableError, or UnknownOutcomeError when no definite answer came in time."""
-        self.calls.require_usable()
-        if (failure := self.calls.transaction_failure) is not None:
-            raise failure
         self._end(TransactionalRequest.COMMIT, timeout)
         self.library.callback_errors.raise_kept()
 
@@ -197,6 +193,8 @@ class ConfluentProducer:
             raise not_transactional(request)
         limit_s = timeout if timeout >= 0 else self.limits.commit_timeout_s
         if request is TransactionalRequest.COMMIT:
+            if (failure := self.calls.transaction_failure) is not None:
+                raise failure
             # Here and not inside the call, so that delivery callbacks run in the caller's thread.
             began_at = self._clock()
             self.flush_outputs(max(FLUSH_SLICE_S, limit_s))

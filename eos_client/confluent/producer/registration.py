@@ -84,7 +84,7 @@ class Registration:
                 f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
                 "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
             )
-            raise make_kafka_error(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)  # noqa: SLF001
+            raise make_kafka_error(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)
         settings = self.library.settings_with_id()
         self._calls.block_until_registered(settings["transactional.id"])
         self.library.take_settings(settings)
