@@ -24,8 +24,9 @@ from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.rewinding import ReadPositions, Rewinding, Seeks
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.hand_over import HandedOver
-from eos_client.core.model import UNJOINED, InputPartition, InputPosition
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, InputPosition
 from eos_client.errors import FatalClientError
+from eos_client.ports import MembershipSnapshot
 from eos_client.testing.simulator import SimulatedClock
 from tests.confluent.test_record_runs import ONE, ZERO, Message, places
 from tests.simulation.broken_off import StepStrike, StrikeError
@@ -401,6 +402,25 @@ def test_a_kip_848_member_syncs_its_epoch_by_an_emptied_queue_only():
     library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
     assert membership.needs_sync
     assert membership.synced_generation is UNJOINED
+
+
+@pytest.mark.parametrize(("stopped_s", "lost"), [(9.9, []), (10.0, [0])])
+def test_a_missed_generation_is_a_loss_if_the_process_was_stopped_inside_a_call_for_as_long_as_a_session(
+    library, monkeypatch, stopped_s, lost
+):
+    clock, follower = SimulatedClock(), cast("Any", Follower())
+    library.session_timeout_s = 10.0
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower, clock)
+    membership.subscribe(["orders"], follower)
+    for generation_id, number in (1, 0), (3, 1):
+        generation = GroupGeneration(generation_id, "one")
+        monkeypatch.setattr(membership, "snapshot", lambda now=generation: MembershipSnapshot(None, now))
+        membership.begin_call()
+        if generation_id > 1:
+            clock.sleep(stopped_s)
+        library.raw.callbacks["on_assign"](library.raw, to_kafka(number))
+        membership.end_call()
+    assert [numbers for name, numbers in follower.told if name == "on_membership_changed"] == ([lost] if lost else [])
 
 
 def test_a_topic_is_by_pattern_where_the_subscription_has_one_and_does_not_name_it(library):

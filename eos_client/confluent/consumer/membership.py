@@ -317,7 +317,7 @@ class Membership:
         before, now = self._last_generation, self.synced_generation
         if self.is_member_epoch or not now.is_active_member:
             return False
-        may_be_evicted = self._call_at - self._member_since >= self._library.session_timeout_s
+        may_be_evicted = self._clock() - self._member_since >= self._library.session_timeout_s
         self._last_generation, self._member_since = now, self._previous_call_at
         has_missed_one = may_be_evicted and now.generation_id > before.generation_id + 1
         return before.is_active_member and (has_missed_one or now.member_id != before.member_id)
