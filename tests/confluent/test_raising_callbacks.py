@@ -363,7 +363,7 @@ class RevokesInClose(Consumer):
     """A consumer whose library has kept a revocation back until `close`."""
 
     def subscribe(self, topics, on_assign=None, on_revoke=None, on_lost=None):
-        self.on_revoke = on_revoke
+        self.on_assign, self.on_revoke = on_assign, on_revoke
         super().subscribe(topics, on_assign=on_assign, on_revoke=on_revoke, on_lost=on_lost)
 
     def close(self):
@@ -373,8 +373,14 @@ class RevokesInClose(Consumer):
 
 @pytest.mark.parametrize("leave", [EosConsumer.close, lambda consumer: consumer.close_within(60.0)])
 def test_a_rebalance_callback_that_the_library_serves_in_its_close_may_call_the_consumer(leave):
-    told = []
-    consumer = EosConsumer({**NOWHERE, "group.id": "g"}, factory=RevokesInClose, hook=lambda event: None)
+    told, built = [], []
+
+    def build(settings):
+        built.append(RevokesInClose(settings))
+        return built[0]
+
+    consumer = EosConsumer({**NOWHERE, "group.id": "g"}, factory=build, hook=lambda event: None)
     consumer.subscribe(["in"], on_revoke=lambda own, partitions: told.append((own.assignment(), partitions)))
+    built[0].on_assign(built[0], [TopicPartition("in", 0)])
     leave(consumer)
     assert told == [([], [TopicPartition("in", 0)])]
