@@ -21,10 +21,6 @@ _NOTHING_WAS_QUEUED = (OutputRefusedError, BufferError, TypeError, ValueError, O
 """``produce`` raises these about one record before anything of it was queued: the transaction is unharmed."""
 
 
-def _never() -> bool:
-    return False
-
-
 @dataclass(slots=True)
 class _Leaving:
     """A block whose end has begun, incomplete for ``reason``. ``is_reported``: an outcome was reported since."""
@@ -44,7 +40,7 @@ class BlockState:
         self.failure: BaseException | None = None
         self.ends_quietly = False
         """Whether the end of the block suppresses the failure, because its work is simply repeated."""
-        self.is_left: Callable[[], bool] = _never
+        self.is_left: Callable[[], bool] = lambda: False
         self.leaving: _Leaving | None = None
         """The block whose end has begun, until it knows its outcome."""
         self._on_outcome: OutcomeCallback = lambda *_: None
@@ -99,7 +95,6 @@ class BlockState:
         """Begin to end the block; from now on the outcome of its transaction is reported to it."""
         self.leaving = _Leaving(self._on_outcome)
         self.is_open = self.ends_quietly = self._inner_refused = False
-        self.is_left = _never
         self.failure = None
 
     def report_outcome(self, outcome: Outcome | None, reason: str) -> None:

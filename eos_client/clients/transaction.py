@@ -123,9 +123,8 @@ class TransactionSession:
         self._steps.outputs_in_hand = True
         if ended is not None and ended.outcome is Outcome.ABORTED:
             raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
-        if not self.is_open:
-            begin = partial(self._steps.perform, TransactionEvent.BEGIN)
-            self.under_way.run_block_step(lambda: self.under_way.run_transaction_step(begin))
+        begin = partial(self._steps.perform, TransactionEvent.BEGIN)
+        self.under_way.run_block_step(lambda: self.under_way.run_transaction_step(begin))
 
     def mark_processed(self) -> None:
         """Record that everything handed over so far was processed, and that all its outputs were written."""

@@ -245,13 +245,8 @@ class Question:
         """Whether the membership changed since a record was consumed, so that the callback for it may be pending."""
         if self.attempt.callbacks_served:
             return False
-        known_same = None
-        for position in self.attempt.positions.values():
-            if position.generation is not known_same:
-                if not position.generation.same_membership(self.attempt.snapshot):
-                    return True
-                known_same = position.generation
-        return False
+        snapshot, positions = self.attempt.snapshot, self.attempt.positions.values()
+        return not all(position.generation.same_membership(snapshot) for position in positions)
 
     @property
     def has_to_wait(self) -> bool:

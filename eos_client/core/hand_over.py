@@ -54,10 +54,7 @@ class HandedOver:
 
     def end_change(self, *, is_outermost: bool) -> None:
         """Keep the application's change even if the open call is undone; the outermost change closes the journal."""
-        if self.journal:
-            self.journal.clear()
-        if is_outermost:
-            self.journal = None
+        self.journal = None if is_outermost else []
 
     def undo(self) -> None:
         """Undo the changes in the journal, which stays open."""

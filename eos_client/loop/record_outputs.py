@@ -250,7 +250,7 @@ class RecordOutputs:
         while length_hint(left):
             try:
                 write(left)
-            except (_RefusedError, EosError):  # noqa: PERF203  # a try costs nothing where nothing is raised
+            except EosError:  # noqa: PERF203  # a try costs nothing where nothing is raised
                 raise
             except Exception:  # noqa: BLE001  # the slow path repeats it and names the error
                 self._write_thoroughly(outputs[-length_hint(left) - 1])  # the one that the iterator has given last
