@@ -402,14 +402,6 @@ def decide(question: Question, rules: Iterable[GateRow] = RULES) -> CommitRuling
     return CommitRuling(rule.decision, rule.name, rule.reason.format(*rule.reason_arguments(question)))
 
 
-def broker_would_accept(validation: CommitValidation) -> bool | None:
-    """Whether a commit that ``REVOCATION_GENERATION`` skipped would have been accepted; None where no client can know.
-
-    ``LOST_WORK`` and ``NOT_OURS`` have refused everything that is not ours, so only the broker's epoch check is left.
-    """
-    return None if validation is CommitValidation.UNKNOWN else validation is not CommitValidation.EXACT
-
-
 @dataclass(slots=True)
 class GateCounters:
     """Counts of rulings, and the seconds for which commits were held.
@@ -436,11 +428,11 @@ class GateCounters:
         """Record one ruling."""
         self.by_rule[ruling.rule] = self.by_rule.get(ruling.rule, 0) + 1
         if ruling.decision is CommitDecision.SKIP:
-            accepted = broker_would_accept(validation)
             self.holds += attempt.held_for_s == 0.0
-            self.skips_unjudged += accepted is None
-            self.skips_needed += accepted is False
-            self.skips_false += accepted is True
+            # LOST_WORK and NOT_OURS have refused everything that is not ours: only the broker's epoch check is left.
+            self.skips_unjudged += validation is CommitValidation.UNKNOWN
+            self.skips_needed += validation is CommitValidation.EXACT
+            self.skips_false += validation in {CommitValidation.CLASSIC, CommitValidation.ASSIGNMENT_EPOCH}
         elif ruling.decision is not CommitDecision.SERVE_CALLBACKS:
             self.held_s += attempt.held_for_s
             self.commits += ruling.decision is CommitDecision.COMMIT
