@@ -14,7 +14,6 @@ from typing import TypeVar
 from eos_client import errors
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.commit_decisions import CommitDecisions
-from eos_client.clients.kept_failure import KeptFailure
 from eos_client.clients.recovery import Recovery
 from eos_client.clients.steps_under_way import StepsUnderWay
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -48,6 +47,19 @@ class Ending:
     outcome: Outcome
     reason: str
     rule: GateRule | None = None
+
+
+class KeptFailure:
+    """The last failure of a rebalance callback, which may raise nothing, until a call of the application raises it."""
+
+    def __init__(self) -> None:
+        self.failure: errors.EosError | None = None
+
+    def raise_failure(self) -> None:
+        """Raise it once, if there is one."""
+        if self.failure is not None:
+            failure, self.failure = self.failure, None
+            raise failure
 
 
 @dataclass(slots=True)
