@@ -10,6 +10,7 @@ from eos_client import errors
 from eos_client.confluent.failures.kafka_errors import FromKafka
 from eos_client.core.model import InputPartition
 
+_NO_RESET = KafkaError._AUTO_OFFSET_RESET
 _RESET_FIRST = "End the process, reset the group's offset of this partition, then start again."
 
 
@@ -26,7 +27,7 @@ class KafkaInputPositionError(FromKafka, errors.InputPositionError):
 def forbidden_reset(partition: InputPartition, message: Any) -> KafkaInputPositionError | None:
     """Return the error if ``message`` says that the library may not go on, under ``auto.offset.reset=error``."""
     error = message.error()
-    if error is None or error.code() != KafkaError._AUTO_OFFSET_RESET:
+    if error is None or error.code() != _NO_RESET:
         return None
     if message.offset() is None or message.offset() < 0:
         return no_offset(partition, error)
@@ -43,7 +44,7 @@ def forbidden_reset(partition: InputPartition, message: Any) -> KafkaInputPositi
 def no_offset(partition: InputPartition, error: KafkaError | None = None) -> KafkaInputPositionError:
     """Return the error for a partition that has no committed offset and may not choose another start."""
     return KafkaInputPositionError(
-        error or KafkaError(KafkaError._AUTO_OFFSET_RESET, "no committed offset"),
+        error or KafkaError(_NO_RESET, "no committed offset"),
         f"{partition} has no committed offset, and auto.offset.reset=error allows no other start. Commit an offset for "
         "the group, or set auto.offset.reset to earliest or latest, then start again.",
         partition.topic,
