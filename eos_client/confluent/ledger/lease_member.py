@@ -81,7 +81,7 @@ class LeaseMember:
                 )
 
     def serve(self, timeout_s: float = 0.0) -> None:
-        """Run pending callbacks and take note of errors."""
+        """Run pending callbacks and record errors."""
         if self.ended is not None:
             return
         try:
