@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
+from eos_client.errors import RetriableError
 from eos_client.integration.spark.progress import SinkProgress
-from eos_client.integration.spark.status import SlotOutcome, SlotStatus
+from eos_client.integration.spark.status import SlotOutcome, SlotStatus, check_statuses
 
 STATUSES = (
     SlotStatus(0, SlotOutcome.WRITTEN, 5, reused=True, seconds={"committed": 0.5}),
@@ -48,3 +53,14 @@ def test_a_batch_is_told_by_its_slots_and_added_to_the_totals():
         "leases_renewed": 0,
         "seconds": {"job": 2.0, "task_committed": 1.5},
     }
+
+
+@pytest.mark.parametrize("reported", [[0], [1, 0, 2], [0, 2]])
+def test_a_job_that_reports_other_slots_than_its_own_is_to_be_repeated(reported):
+    found = [SlotStatus(slot, SlotOutcome.WRITTEN) for slot in reported]
+    with pytest.raises(RetriableError, match=re.escape(f"the job reported slots {sorted(reported)} of 2")):
+        check_statuses(found, 2)
+
+
+def test_the_reports_of_a_job_are_in_the_order_of_their_slots():
+    assert check_statuses(reversed(STATUSES), 4) == list(STATUSES)
