@@ -67,6 +67,7 @@ class CommitDecisions:
             left=left,
             unanswered=frozenset() if plain is None else plain.unanswered(),
             unfenced=frozenset() if plain is None else frozenset(plain.unfenced),
+            may_be_readmitted=self._consumer.membership.may_be_readmitted(snapshot.generation),
         )
         ruling = gate.decide(attempt)
         if ruling.ends_hold:

@@ -181,7 +181,8 @@ class CommitAttempt:
     ``left``: partitions of this commit that left while callbacks were served, even if they were assigned again.
     ``unanswered``: partitions with an asynchronous ``commit()`` outside transactions that has no response yet.
     ``unfenced``: partitions for which a second copy of such a commit may still arrive.
-    ``pinned``: the only membership that may commit.
+    ``pinned``: the only membership that may commit. ``may_be_readmitted``: the group may have evicted and readmitted us
+    since the last rebalance callback.
     """
 
     positions: InputPositions
@@ -193,6 +194,7 @@ class CommitAttempt:
     unanswered: Partitions = frozenset()
     unfenced: Partitions = frozenset()
     pinned: GroupGeneration | None = None
+    may_be_readmitted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +273,7 @@ class GateRule(Enum):
     HELD_TOO_LONG = "held_too_long"
     GENERATION_KEEPS_MOVING = "generation_keeps_moving"
     CALLBACKS_PENDING = "callbacks_pending"
+    MAY_BE_READMITTED = "may_be_readmitted"
     ALWAYS_OURS = "always_ours"
 
     def __str__(self) -> str:
@@ -377,6 +380,12 @@ RULES: tuple[GateRow, ...] = (
         lambda q: q.may_have_pending_callback,
         CommitDecision.SERVE_CALLBACKS,
         "the generation moved on since the records were consumed: a revocation or loss may wait to be served",
+    ),
+    GateRow(
+        GateRule.MAY_BE_READMITTED,
+        lambda q: q.attempt.may_be_readmitted,
+        CommitDecision.ABORT,
+        "the group may have evicted and readmitted us since its last callback: a newer owner may have committed",
     ),
     GateRow(GateRule.ALWAYS_OURS, lambda _: True, CommitDecision.COMMIT, "every partition was ours all along"),
 )

@@ -422,6 +422,23 @@ FACTS = (
         ),
     ),
     Scenario(
+        "a member that may have been evicted and readmitted: what its callbacks do not clear up is aborted",
+        (
+            Assigned(parts(P0, P1)),
+            Ask(SERVE, GateRule.CALLBACKS_PENDING, {P0: epoch(5)}, epoch(7), facts={"may_be_readmitted": True}),
+            Ask(
+                ABORT,
+                GateRule.MAY_BE_READMITTED,
+                {P0: epoch(5)},
+                epoch(7),
+                served=True,
+                facts={"may_be_readmitted": True},
+            ),
+            RevocationStarted(parts(P1)),
+            Ask(COMMIT, GateRule.INSIDE_REVOKE, {P0: epoch(7)}, epoch(7)),
+        ),
+    ),
+    Scenario(
         "a commit outside transactions that may be served later: abort as soon as the wait for the group is over",
         (
             Assigned(parts(P0, P1)),

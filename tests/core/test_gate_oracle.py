@@ -46,6 +46,7 @@ FACTS = (
     "bound to this membership",
     "bound to another membership",
     "served in vain",
+    "maybe readmitted",
 )
 
 
@@ -84,7 +85,9 @@ def expected_ruling(situation: GateSituation) -> tuple[str, str]:  # noqa: PLR09
     return _ruling_of_what_is_ours(situation, names)
 
 
-def _ruling_of_what_is_ours(situation: GateSituation, names: list[str]) -> tuple[str, str]:
+def _ruling_of_what_is_ours(  # noqa: PLR0911  one return for each rule
+    situation: GateSituation, names: list[str]
+) -> tuple[str, str]:
     moved = any(at != situation.now for at in situation.consumed.values())
     late = LATE.get(situation.fact, "") if "a" in names else ""
     if situation.revoking:
@@ -100,6 +103,8 @@ def _ruling_of_what_is_ours(situation: GateSituation, names: list[str]) -> tuple
         if situation.fact == "served in vain" and situation.held_for_s > LIMIT_S:
             return "ABORT", "generation_keeps_moving"
         return "SERVE_CALLBACKS", "callbacks_pending"
+    if situation.fact == "maybe readmitted":
+        return "ABORT", "may_be_readmitted"
     return ("ABORT", late) if late else ("COMMIT", "always_ours")
 
 
@@ -129,6 +134,7 @@ def ruling_of_the_gate(situation: GateSituation) -> tuple[str, str]:
         "bound to this membership": {"pinned": membership(situation.now)},
         "bound to another membership": {"pinned": membership((4, "m"))},
         "served in vain": {"served_in_vain": True},
+        "maybe readmitted": {"may_be_readmitted": True},
     }
     now = membership(situation.now)
     attempt = CommitAttempt(

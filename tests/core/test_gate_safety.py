@@ -22,6 +22,7 @@ NOT_PLAYED = {
     GateRule.PLAIN_COMMIT_UNANSWERED,
     GateRule.PLAIN_COMMIT_UNFENCED,
     GateRule.GENERATION_KEEPS_MOVING,
+    GateRule.MAY_BE_READMITTED,
 }
 PROTECTIVE = [each for each in RULES if each.name not in COMMITTING | NOT_PLAYED]
 

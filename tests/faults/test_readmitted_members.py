@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer
 
 from eos_client import Outcome
@@ -19,8 +20,12 @@ SESSION_S = 1.5
 OF_CLASSIC_MEMBERS = {"partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"}
 
 
-def test_records_that_another_owner_has_committed_are_not_committed_again(proxy: KafkaProxy) -> None:
-    """Its JoinGroup is on the way when the session ends: it is never told that it has lost its partitions."""
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_records_that_another_owner_has_committed_are_not_committed_again(proxy: KafkaProxy, is_synced: bool) -> None:
+    """Its JoinGroup is on the way when the session ends: it is never told that it has lost its partitions.
+
+    Without ``is_synced`` it commits before the SyncGroup response, and so before a rebalance callback can run.
+    """
     with Stage(f"127.0.0.1:{proxy.port}", GroupProtocol.COOPERATIVE, session_s=SESSION_S) as stage:
         producer, consumer = stage.producer(), stage.subscribed()
         stage.load(1)
@@ -42,9 +47,12 @@ def test_records_that_another_owner_has_committed_are_not_committed_again(proxy:
 
             wait_for(lambda: len(seen) == 2, "the other member to own everything", poll_other)
             other.commit(asynchronous=False)
+            synced = None if is_synced else proxy.hold_next(Api.SYNC_GROUP)
             held.deliver()
             wait_for(lambda: membership.snapshot().generation.generation_id > before.generation_id, "to be readmitted")
             assert membership.snapshot().generation.member_id == before.member_id
         assert txn.outcome is Outcome.ABORTED
+        if synced is not None:
+            synced.deliver()
         assert read_all(stage.bootstrap, stage.sink, 1) == []
         leave(other)

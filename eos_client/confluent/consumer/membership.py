@@ -276,7 +276,7 @@ class Membership:
         self.assigned |= keys
         self.is_assigned = True
         self._sync_in_callback()
-        if self._record_membership_replaced() and retained:
+        if self._record_generation() and retained:
             self._treat_as_lost(retained)
         self._parts.starts.expect(keys)
         self._notify(lambda listener: listener.on_assigned(partitions))
@@ -285,7 +285,7 @@ class Membership:
         if not self.is_member_epoch:
             self._sync_in_callback()
         keys = input_partitions(partitions)
-        if self._record_membership_replaced():
+        if self._record_generation():
             self._treat_as_lost(self.assigned - keys, keys)
             return
         self._notify(lambda listener: listener.on_revoked(partitions))
@@ -304,8 +304,8 @@ class Membership:
         if self.is_leaving and not self.is_closed:
             unsubscribe_when_lost(self._library.raw)
 
-    def _record_membership_replaced(self) -> bool:
-        """Record our generation; returns whether a classic group may have evicted and readmitted us since the last one.
+    def may_be_readmitted(self, now: GroupGeneration) -> bool:
+        """Whether a classic group may have evicted and readmitted us between the last callback and generation ``now``.
 
         librdkafka (2.16, ``rd_kafka_cgrp_revoke_all_rejoin_maybe``) reports no loss while a revocation waits for its
         callback: a cooperative member then joins again under a new member id, and still owns what was not to be
@@ -314,13 +314,20 @@ class Membership:
         in between, of which there are at least two, show it. A round of a rebalance that was broken off looks the same;
         but no member is evicted within a session time-out of its last callback. A KIP-848 member hears of it later.
         """
-        before, now = self._last_generation, self.synced_generation
-        if self.is_member_epoch or not now.is_active_member:
+        before = self._last_generation
+        if self.is_member_epoch or not (before.is_active_member and now.is_active_member):
             return False
         may_be_evicted = self._clock() - self._member_since >= self._library.session_timeout_s
-        self._last_generation, self._member_since = now, self._previous_call_at
         has_missed_one = may_be_evicted and now.generation_id > before.generation_id + 1
-        return before.is_active_member and (has_missed_one or now.member_id != before.member_id)
+        return has_missed_one or now.member_id != before.member_id
+
+    def _record_generation(self) -> bool:
+        """Record the generation of a callback; returns whether we may have been readmitted before it."""
+        now = self.synced_generation
+        may_be_readmitted = self.may_be_readmitted(now)
+        if now.is_active_member and not self.is_member_epoch:
+            self._last_generation, self._member_since = now, self._previous_call_at
+        return may_be_readmitted
 
     def _treat_as_lost(self, retained: Partitions, revoked: Partitions = frozenset()) -> None:
         """Read ``retained`` from the group's offsets, and commit nothing of what was read of all these before."""
