@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
-from tests.support.protocols import EAGER, PROTOCOLS
+from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 
 RECORDS = 12
 PLACE = TopicPartition(SOURCE, 0)
@@ -84,6 +84,20 @@ def test_an_assignment_by_hand_starts_where_it_says(stage: SimulatedStage, offse
         consumer.incremental_assign(there)
     found = stage.collect(consumer, RECORDS - offset)
     assert [message.offset() for message in found] == list(range(offset, RECORDS))
+
+
+def test_a_member_that_subscribes_again_at_once_gets_what_had_waited(stage: SimulatedStage) -> None:
+    """A cooperative member keeps its partitions if a rebalance is pending, and reads on behind what had waited."""
+    _, consumer = waiting(stage)
+    (first,) = stage.cluster.committed(GROUP).values()
+    if stage.protocol == COOPERATIVE:
+        stage.cluster.clock.sleep(0.2)
+        stage.subscribed()
+        stage.cluster.clock.sleep(3.5)
+    consumer.unsubscribe()
+    consumer.subscribe([SOURCE])
+    found = stage.collect(consumer, RECORDS - first)
+    assert [message.offset() for message in found] == list(range(first, RECORDS))
 
 
 @pytest.mark.parametrize("call", ["unassign", "incremental_unassign", "unsubscribe"])

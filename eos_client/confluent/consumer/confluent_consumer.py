@@ -263,8 +263,8 @@ class ConfluentConsumer:
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later call that fetches, or in ``close``."""
         self._sync_before_leaving()
+        self.fetching.give_back_waiting()
         self.membership.unsubscribe()
-        self.parts.records.drop_records()
 
     def _sync_before_leaving(self) -> None:
         # The revoke callback commits open work only under a synced epoch (EPOCH_MOVED_BEFORE_REVOKE).

@@ -299,6 +299,13 @@ class Fetching:
         self._rewind()
         self._parts.handed.journal = None
 
+    def give_back_waiting(self) -> None:
+        """Let the library fetch again what waits to be handed over: a cooperative member may keep these partitions."""
+        spans = self._parts.records.spans()
+        self._parts.records.drop_records()
+        for partition in spans.keys() & self._membership.assigned:
+            self._parts.rewinding.rewind(partition, *spans[partition])
+
     def rewind_soon(self) -> None:
         """Rewind as soon as the running call has returned from the library, or in the next one."""
         self._plan_rewind()
