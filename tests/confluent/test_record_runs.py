@@ -57,6 +57,13 @@ def run(number, start, stop, first, following, *, name="orders", is_error=False)
     return RecordRun(InputPartition(name, number), start, stop, first, following, is_error)
 
 
+def test_an_event_without_a_topic_before_the_records_of_the_only_topic_does_not_name_them():
+    exceeded = Message(0, -1001, KafkaError(KafkaError._MAX_POLL_EXCEEDED), name=None)
+    batch = [exceeded, Message(0, 5), Message(0, 6)]
+    assert list(runs(batch, one_topic=True)) == [run(0, 0, 3, 5, 7)]
+    assert list(runs([exceeded], one_topic=True)) == [run(0, 0, 1, -1, -1, name=None, is_error=True)]
+
+
 def test_an_empty_batch_has_no_runs():
     assert found([]) == []
 

@@ -40,10 +40,10 @@ def _place(message: Any) -> tuple[str, int]:
 
 def _run(batch: Sequence[Any], start: int, stop: int) -> RecordRun:
     first = batch[start]
+    if first.error() is not None:  # which may have no topic
+        first = next((m for m in batch[start:stop] if m.error() is None), first)
     partition = InputPartition(first.topic(), first.partition())
     if first.error() is not None:
-        first = next((m for m in batch[start:stop] if m.error() is None), None)
-    if first is None:
         return RecordRun(partition, start, stop, -1, -1, is_error=True)
     return RecordRun(partition, start, stop, first.offset(), last_good(batch, start, stop).offset() + 1, is_error=False)
 
