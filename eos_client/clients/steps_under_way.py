@@ -43,10 +43,11 @@ class StepsUnderWay:
         self._call_under_way = name
         getattr(self._facade, name)(*arguments)
 
-    def is_making(self, call: str, *, skip_frames: int) -> bool:
-        """Whether it is the session that makes the producer's ``call``; ``skip_frames``: as in `comes_from`."""
+    def is_making(self, call: str) -> bool:
+        """Whether it is the session that makes the producer's ``call``, which asks the session in its first steps."""
         is_that_call = call.startswith(self._call_under_way)
-        return is_that_call and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, skip_frames=skip_frames + 1)
+        # Above here are the session, the producer's `_is_session_call` and the call itself.
+        return is_that_call and comes_from(_OWN_CALLS, self, OWNED_CALLS, self._producer, skip_frames=3)
 
     @property
     def is_working(self) -> bool:
@@ -71,10 +72,10 @@ class StepsUnderWay:
                 "call then"
             )
 
-    def refuse_other_threads(self, call: str) -> None:
+    def refuse_other_threads(self) -> None:
         """Raise WrongThreadError for a thread that does not own the clients, before it has touched the open work."""
-        self._consumer.ownership.require_caller(call)
-        self._producer.ownership.require_caller(call)
+        self._consumer.ownership.require_caller("transaction")
+        self._producer.ownership.require_caller("transaction")
 
     def refuse_inside_a_call(self, what: str, *, is_writing: bool) -> None:
         """Raise TransactionStateError where ``what`` happens inside a call of the clients, or while a block writes."""

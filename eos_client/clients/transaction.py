@@ -145,7 +145,7 @@ class TransactionSession:
 
         Raises TransactionStateError for a call of the application while our work is open.
         """
-        if self.under_way.is_making(call, skip_frames=2):
+        if self.under_way.is_making(call):
             return True
         self.under_way.refuse_within_a_step(call)
         self.resolve_left_block()

@@ -80,7 +80,7 @@ class Transaction:
             )
         session = self._join()
         session.under_way.refuse_within_a_step("a block is entered")
-        session.under_way.refuse_other_threads("transaction")
+        session.under_way.refuse_other_threads()
         session.under_way.refuse_inside_a_call("a block is entered", is_writing=_is_writing(session))
         session.under_way.run_block_step(lambda: self._enter(session))
         return self
@@ -198,7 +198,7 @@ class Transaction:
             raise misplaced_call("this block is not open: use it by `with`")
         session.under_way.refuse_inside_a_call("a block is ended", is_writing=_is_writing(session))
         try:
-            session.under_way.refuse_other_threads("transaction")
+            session.under_way.refuse_other_threads()
         except WrongThreadError as wrong:  # the `with` has ended all the same, and may not count as done
             error = error or wrong
         return session.under_way.run_block_step(lambda: self._leave(session, error))
