@@ -137,8 +137,7 @@ class StartQuestion:
     @property
     def _own_marker(self) -> LedgerEntry:
         """This query's marker; otherwise a marker at batch 0."""
-        is_own = self.marker is not None and self.marker.identity.query_id == self.identity.query_id
-        return self.marker if self.marker and is_own else LedgerEntry(0, self.identity)
+        return marker_of(self.marker, self.identity, run=0)
 
     @property
     def behind(self) -> list[int]:
@@ -220,7 +219,7 @@ class StartRule:
     """One rule for a starting query; ``refusal`` makes the error of one that refuses."""
 
     applies: Callable[[StartQuestion], bool]
-    decision: StartDecision
+    decision: StartDecision = StartDecision.REFUSE
     refusal: Callable[[StartQuestion], errors.BatchLedgerError] | None = None
 
 
@@ -278,22 +277,20 @@ def _way_to_adopt(question: StartQuestion) -> str:
     )
 
 
-_STOP = StartDecision.REFUSE
-
 START_RULES: tuple[StartRule, ...] = (
     StartRule(lambda q: not q.entries and q.batch_id == 0 and q.own_record is None, StartDecision.INITIALISE),
     StartRule(lambda q: q.restored_batch is not None, StartDecision.RESTORE),
     StartRule(lambda q: q.unusable and q.adopt == q.token, StartDecision.ADOPT),
-    StartRule(lambda q: q.bare, _STOP, _as_for_a_slot(errors.LedgerUnreadableError)),
-    StartRule(lambda q: q.missing, _STOP, _as_for_a_slot(errors.LedgerMissingError)),
-    StartRule(lambda q: q.foreign, _STOP, _as_for_a_slot(errors.LedgerForeignError)),
-    StartRule(lambda q: q.ahead, _STOP, _as_for_a_slot(errors.LedgerAheadError)),
-    StartRule(lambda q: q.used_other_ledger, _STOP, _used_other_ledger),
-    StartRule(lambda q: q.unfinished, _STOP, _unfinished),
-    StartRule(lambda q: q.regressed, _STOP, _as_for_a_slot(errors.LedgerRegressionError)),
+    StartRule(lambda q: q.bare, refusal=_as_for_a_slot(errors.LedgerUnreadableError)),
+    StartRule(lambda q: q.missing, refusal=_as_for_a_slot(errors.LedgerMissingError)),
+    StartRule(lambda q: q.foreign, refusal=_as_for_a_slot(errors.LedgerForeignError)),
+    StartRule(lambda q: q.ahead, refusal=_as_for_a_slot(errors.LedgerAheadError)),
+    StartRule(lambda q: q.used_other_ledger, refusal=_used_other_ledger),
+    StartRule(lambda q: q.unfinished, refusal=_unfinished),
+    StartRule(lambda q: q.regressed, refusal=_as_for_a_slot(errors.LedgerRegressionError)),
     StartRule(lambda q: all(entry.identity == q.identity for entry in q.live.values()), StartDecision.READY),
-    StartRule(lambda q: q.half_written and bool(q.other_topics), _STOP, _topic_changed),
-    StartRule(lambda q: q.half_written, _STOP, _slots_changed),
+    StartRule(lambda q: q.half_written and bool(q.other_topics), refusal=_topic_changed),
+    StartRule(lambda q: q.half_written, refusal=_slots_changed),
     StartRule(lambda _: True, StartDecision.RESIZE),
 )
 
