@@ -3,7 +3,7 @@
 import pytest
 
 from eos_client.core.internal_logs import whole_number
-from eos_client.core.transaction_timeout import BROKERS_LIMIT, DEFAULT_LIMIT_MS, is_timeout_allowed
+from eos_client.core.transaction_timeout import BROKERS_LIMIT, DEFAULT_LIMIT_MS, has_timed_out, is_timeout_allowed
 
 LIMIT = "transaction.max.timeout.ms"
 
@@ -23,3 +23,9 @@ def test_a_timeout_is_judged_by_the_brokers_limit_and_by_kafkas_default_where_th
     asked_ms, settings, expected
 ):
     assert is_timeout_allowed(asked_ms, whole_number(settings, BROKERS_LIMIT)) is expected
+
+
+@pytest.mark.parametrize(("age_s", "expected"), [(9.999, False), (10.0, False), (10.001, True)])
+def test_a_transaction_has_timed_out_once_it_is_older_than_its_timeout(age_s, expected):
+    """``TransactionStateManager.timedOutTransactions``: ``txnStartTimestamp + txnTimeoutMs < now``."""
+    assert has_timed_out(age_s, 10.0) is expected
