@@ -307,3 +307,14 @@ def test_a_producer_whose_subclass_has_not_built_it_says_so_of_what_its_parts_kn
 
 def test_a_producers_face_changes_the_state_of_no_part():
     assert list(written_from_outside(PACKAGE / "clients" / "producer.py")) == []
+
+
+def test_an_error_that_says_already_what_to_do_is_not_taken_for_the_outputs_fault():
+    named = ConfigurationError("the producer refuses its configuration")
+
+    def produce(*_: Any, **__: Any) -> None:
+        raise named
+
+    with pytest.raises(ConfigurationError) as raised:
+        write_by(produce, "out", OutputRecord(value=b"v"), None)
+    assert raised.value is named
