@@ -42,11 +42,7 @@ class LettersRefusedError(errors.EosError):
 
 
 class OutputLostError(errors.EosError):
-    """stdout could not be written: free its disk or keep its reader, then run the command again."""
-
-
-class LogReaderGoneError(OutputLostError):
-    """Nobody reads stderr any more, so the command stopped as by SIGTERM: start it again with a reader."""
+    """stdout or stderr could not be written: free its disk or keep its reader, then run the command again."""
 
 
 class LettersWaitError(errors.EosError):

@@ -13,10 +13,11 @@ from typing import Any
 
 import structlog
 
-from eos_client.cli.failures import LogReaderGoneError
+from eos_client.cli.failures import OutputLostError
 from eos_client.observe import Event, EventHook, LoopStarted
 
 REPEAT_INTERVAL_S = 10.0
+_THROTTLED_S_MIN = 5.0
 
 
 class LogFormat(str, Enum):
@@ -76,10 +77,10 @@ class LogStream:
     def require_reader(self) -> None:
         """Do nothing while stderr can be read.
 
-        :raises LogReaderGoneError: its reader has gone, for which the process was asked to stop.
+        :raises OutputLostError: its reader has gone, for which the process was asked to stop.
         """
         if self._broken:
-            raise LogReaderGoneError("the reader of stderr has gone: start again with one")
+            raise OutputLostError("the reader of stderr has gone: start again with one")
 
     def _guarded(self, act: Callable[[], object]) -> None:
         if self._broken:
@@ -138,3 +139,11 @@ class ClientErrors:
         repeated = self._repeated.pop(kind, 0)
         text = {} if self._is_starting else {"error": error.str()}
         structlog.get_logger("eos_client").warning("client_error", kind=kind, **text, repeated=repeated)
+
+
+def log_throttling(event: Any) -> None:
+    """Log the ThrottleEvent ``event`` if a broker makes this client wait for seconds; for use as ``throttle_cb``."""
+    if event.throttle_time >= _THROTTLED_S_MIN:
+        structlog.get_logger("eos_client").warning(
+            "client_throttled", broker=event.broker_name, wait_s=round(event.throttle_time), reason="a client quota"
+        )

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from eos_client.cli.failures import CommandLineError, LettersRefusedError, LettersWaitError
-from eos_client.cli.logs import ClientErrors
+from eos_client.cli.logs import ClientErrors, log_throttling
 from eos_client.cli.printable import shell_word
 from eos_client.cli.redriven_letters import can_be_sent_to, error_of, origin_of, redriven
 from eos_client.cli.settings import ClusterAccess
@@ -127,10 +127,12 @@ class _Events:
 
 def client_config(options: RedriveOptions) -> EosConfig:
     """Return the settings of both clients: a group begins with the oldest letter, and no size is refused locally."""
-    settings = {"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors(), **all_settings(options.settings)}
+    reported = {"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors(), "throttle_cb": log_throttling}
     given = {"bootstrap.servers": options.bootstrap_servers, "auto.offset.reset": "earliest"}
     return EosConfig(
-        {**settings, **given}, group_id=options.group_id, producer={"message.max.bytes": _MESSAGE_BYTES_LARGEST}
+        {**reported, **all_settings(options.settings), **given},
+        group_id=options.group_id,
+        producer={"message.max.bytes": _MESSAGE_BYTES_LARGEST},
     )
 
 
@@ -172,7 +174,8 @@ def _last_letters(admin: ClusterAdmin, options: RedriveOptions) -> tuple[dict[in
     blocked_count = sum(max(0, written[partition] - end) for partition, end in ends.items())
     last: dict[int, int] = {}
     has_letters, origins = False, set()
-    for record in read_topic(options.bootstrap_servers, options.topic, ends, options.settings):
+    settings = {**options.settings, "throttle_cb": log_throttling}
+    for record in read_topic(options.bootstrap_servers, options.topic, ends, settings):
         origin = origin_of(record.headers)
         has_letters |= origin != ""
         if record.offset >= passed[record.partition]:

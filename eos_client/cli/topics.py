@@ -11,6 +11,7 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
+from eos_client.cli.logs import log_throttling
 from eos_client.cli.printable import escaped, shell_word
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import tail_topic
@@ -56,7 +57,8 @@ def tail(
             f"--bootstrap {shell_word(bootstrap_servers)}"
         )
     line_of = _json_line if as_json else _text_line
-    with closing(tail_topic(bootstrap_servers, topic, described.partition_count, settings, **reading)) as records:
+    config = {**settings, "throttle_cb": log_throttling}
+    with closing(tail_topic(bootstrap_servers, topic, described.partition_count, config, **reading)) as records:
         try:
             for record in islice(records, count):
                 print(line_of(record), flush=True)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from eos_client.cli import logs
-from eos_client.cli.logs import ClientErrors, LogFormat, configure_logs
+from eos_client.cli.logs import ClientErrors, LogFormat, configure_logs, log_throttling
 
 
 def error(kind: str, text: str) -> Any:
@@ -37,3 +37,12 @@ def test_another_kind_of_error_is_told_at_once(capsys: pytest.CaptureFixture[str
     text = capsys.readouterr().err
     assert "connection refused" in text
     assert "bad password" in text
+
+
+def test_only_a_wait_of_seconds_for_a_client_quota_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(LogFormat.CONSOLE, verbose=False)
+    for wait_s in (0.0, 0.2, 4.0, 12.3):  # librdkafka reports the end of a wait as one of 0 s
+        log_throttling(SimpleNamespace(broker_name="b:9092", throttle_time=wait_s))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "client_throttled" in line
+    assert "wait_s=12" in line

@@ -8,7 +8,9 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in __all__
 
+from eos_client.confluent.admin import topic_records
 from tests.cli.conftest import START_LIMIT_S, Cluster
+from tests.kafka.client_quotas import limit_client
 from tests.support.waiting import wait_for
 from tests.verification.wire import Api
 
@@ -192,6 +194,19 @@ def test_settings_that_contradict_each_other_are_named(
     assert command.wait() == 4
     assert "refuses its configuration" in command.err
     assert settings[-1].split("=")[0] in command.err
+
+
+def test_letters_that_a_client_quota_holds_back_are_told_of_with_the_quota(
+    cluster: Any, typed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = cluster.topic("dead")
+    cluster.load(dead, [b"x" * 500_000])
+    limit_client(cluster.bootstrap_servers, dead, "consumer_byte_rate", 1000)
+    monkeypatch.setattr(topic_records, "_IDLE_LIMIT_S", 1.0)
+    command = typed("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--config", f"client.id={dead}")
+    assert command.wait() == 5
+    assert "an open transaction, an absent leader or a client quota holds them back" in command.err
+    assert re.search(r"client_throttled .*broker=127\.0\.0\.1:\d+ .*wait_s=\d{3}", command.err)
 
 
 @pytest.mark.parametrize("answered", [0, 1])

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from tests.kafka.client_quotas import limit_client
+
 pytestmark = pytest.mark.kafka
 
 EVERY_LINE = (
@@ -109,6 +111,18 @@ def test_a_topic_that_is_deleted_while_it_is_followed_is_named(
     assert command.wait(60) == 6
     assert f"there is no topic '{topic}' any more" in command.err
     assert cluster.admin.topics([topic]) == {topic: None}
+
+
+def test_a_tail_that_a_client_quota_holds_back_says_so(cluster: Any, eos_client: Any) -> None:
+    topic = cluster.topic("large")
+    cluster.load(topic, [b"x" * 500_000])
+    limit_client(cluster.bootstrap_servers, topic, "consumer_byte_rate", 1000)
+    line = ("tail", topic, "--bootstrap", cluster.bootstrap_servers, "--no-follow", "--config", f"client.id={topic}")
+    command = eos_client(*line)
+    command.wait_for(lambda: "client_throttled" in command.err, "what holds it back")
+    assert command.terminate() == 0
+    assert command.out == ""
+    assert "a client quota" in command.err
 
 
 def test_ctrl_c_ends_a_tail_with_status_0(cluster: Any, eos_client: Any, written: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from eos_client.cli.failures import CommandLineError
+from eos_client.cli.logs import log_throttling
 from eos_client.cli.redrive import Redrive, RedriveOptions, client_config
 from eos_client.cli.redrive import redrive as redrive_letters
 from eos_client.cli.redriven_letters import can_be_sent_to
@@ -216,6 +217,11 @@ def test_settings_of_a_job_neither_skip_the_first_letters_nor_keep_large_ones_ou
         producer.produce(DEAD, b"x" * 20_000_000)
     finally:
         producer.purge()
+
+
+def test_both_clients_of_a_run_report_that_a_broker_makes_them_wait():
+    config = client_config(RedriveOptions(bootstrap_servers="localhost:9092", topic=DEAD, group_id="redrive"))
+    assert config.consumer_config()["throttle_cb"] is config.producer_config()["throttle_cb"] is log_throttling
 
 
 def beside_a_topic_for_small_records() -> RedriveStage:

@@ -123,7 +123,7 @@ def read_topic(
     """Yield every record of a topic below ``end_offsets``, partition by partition in log order, without a group.
 
     :param committed_only: leave out records of aborted transactions (``read_committed``).
-    :raises ClusterUnavailableError: nothing came for _IDLE_LIMIT_S seconds; an open transaction holds readers back.
+    :raises ClusterUnavailableError: nothing came for _IDLE_LIMIT_S seconds.
     """
     unfinished = {partition for partition, end in end_offsets.items() if end > 0}
     with closing(_reader(bootstrap_servers, config, committed_only=committed_only)) as consumer:
@@ -138,7 +138,7 @@ def read_topic(
             if time.monotonic() - heard_at > _IDLE_LIMIT_S:
                 raise ClusterUnavailableError(
                     f"nothing came from {topic} for {_IDLE_LIMIT_S:g} s while partitions {sorted(unfinished)} are "
-                    "unread: an open transaction or an absent leader holds them back"
+                    "unread: an open transaction, an absent leader or a client quota holds them back"
                 )
 
 
