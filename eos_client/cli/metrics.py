@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def served_metrics(host: str, port: int) -> Iterator[PrometheusMetrics]:
+def served_metrics(host: str, port: int | None) -> Iterator[PrometheusMetrics | None]:
     """Serve the registry of this process, which has the transform's own metrics, too, while this is entered.
+
+    Without a ``port`` nothing is served, and there are no metrics.
 
     :raises ExtraMissingError: prometheus-client is not installed.
     :raises ConfigurationError: nothing can listen on that host and port.
     """
+    if port is None:
+        yield None
+        return
     with extra_needed("prometheus", "prometheus_client", "--metrics-port needs prometheus-client"):
         from prometheus_client import start_http_server  # noqa: PLC0415  the extra may be missing
 

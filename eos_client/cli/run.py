@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
@@ -19,9 +19,6 @@ from eos_client.errors import repr_of
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import log_event
-
-if TYPE_CHECKING:
-    from eos_client.integration.prometheus import PrometheusMetrics
 
 
 def run_loop(
@@ -50,7 +47,7 @@ def run_loop(
     progress = LoopProgress(progress_interval_s, forward=client_errors.hook_hiding_details_until_started(log_event))
     with (
         _exits_named(),
-        _metrics(*metrics_at) as metrics,
+        served_metrics(*metrics_at) as metrics,
         ExactlyOnceLoop(
             config,
             input_topics,
@@ -78,10 +75,6 @@ def _exits_named() -> Iterator[None]:
             f"{repr_of(error)} was raised {places[-1]}; its transaction was aborted and nothing of it is visible. "
             "Let the transform raise an Exception for a record that fails; SIGTERM and Ctrl-C stop this program"
         ) from error
-
-
-def _metrics(host: str, port: int | None) -> AbstractContextManager[PrometheusMetrics | None]:
-    return nullcontext() if port is None else served_metrics(host, port)
 
 
 def _probes(loop: ExactlyOnceLoop, host: str, port: int | None) -> AbstractContextManager[object]:

@@ -1,5 +1,6 @@
 import json
 import logging
+import threading
 import time
 import warnings
 from typing import Any
@@ -163,7 +164,11 @@ def test_progress_follows_the_assignment_through_revoked_and_lost() -> None:
 
 
 def test_progress_stops_with_the_loop_even_when_it_fails() -> None:
-    progress = LoopProgress(60)
-    with pytest.raises(RuntimeError, match="loop failed"), progress.watch(dict):
-        raise RuntimeError("loop failed")
-    assert not progress._thread.is_alive()
+    def loop() -> None:
+        with LoopProgress(60).watch(dict):
+            assert "loop-progress" in [thread.name for thread in threading.enumerate()]
+            raise RuntimeError("loop failed")
+
+    with pytest.raises(RuntimeError, match="loop failed"):
+        loop()
+    assert "loop-progress" not in [thread.name for thread in threading.enumerate()]
