@@ -74,9 +74,15 @@ def _topics(name: str, text: str) -> Any:
     return typer.Option(name, metavar="TOPIC", help=f"{text} May be repeated.")
 
 
-Bootstrap = Annotated[
-    str, typer.Option("--bootstrap", metavar="HOST:PORT", help="One or more brokers of the cluster.", callback=_address)
-]
+def _seconds(name: str, text: str) -> Any:
+    return typer.Option(name, metavar="S", help=text, min=0.001)
+
+
+def _bootstrap(text: str) -> Any:
+    return typer.Option("--bootstrap", metavar="HOST:PORT", help=text, callback=_address)
+
+
+Bootstrap = Annotated[str, _bootstrap("One or more brokers of the cluster.")]
 Config = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A librdkafka setting by its dotted name. May be repeated."),
@@ -133,12 +139,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     transactional_id: Annotated[
         str | None, _name("--transactional-id", "ID", "Pin it, one per worker; generated when left out.")
     ] = None,
-    commit_interval_s: Annotated[
-        float, typer.Option("--commit-interval", metavar="S", help="Seconds of work in one transaction.", min=0.001)
-    ] = 0.1,
-    start_timeout_s: Annotated[
-        float, typer.Option("--start-timeout", metavar="S", help="How long the cluster may take to answer.", min=0.001)
-    ] = 10.0,
+    commit_interval_s: Annotated[float, _seconds("--commit-interval", "Seconds of work in one transaction.")] = 0.1,
+    start_timeout_s: Annotated[float, _seconds("--start-timeout", "How long the cluster may take to answer.")] = 10.0,
     on_error: Annotated[
         OnError, typer.Option(help="What becomes of a record that FUNC or the cluster refuses.")
     ] = OnError.STOP,
@@ -156,8 +158,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     health_host: HealthHost = EVERY_ADDRESS,
     log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
     progress_interval_s: Annotated[
-        float | None,
-        typer.Option("--progress-interval", metavar="S", help="Default: 10; 1 with --log-format json.", min=0.001),
+        float | None, _seconds("--progress-interval", "Default: 10; 1 with --log-format json.")
     ] = None,
     verbose: Verbose = False,
 ) -> None:
@@ -190,15 +191,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
 
 @app.command()
 def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
-    bootstrap: Annotated[
-        str | None,
-        typer.Option(
-            "--bootstrap",
-            metavar="HOST:PORT",
-            help="Your own cluster; an embedded Kafka when left out.",
-            callback=_address,
-        ),
-    ] = None,
+    bootstrap: Annotated[str | None, _bootstrap("Your own cluster; an embedded Kafka when left out.")] = None,
     input_name: Input = None,
     partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=3, max=1000)] = 6,
     seconds: Seconds = 20.0,
@@ -352,9 +345,8 @@ def txn_list(
 ) -> None:
     """List the open transactions: those that coordinators know, and those that hang because none does."""
     with _failures_reported(verbose=verbose):
-        names = parse_names(topics or (), option="--topic")
         access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
-        list_transactions(access, names, every=every, as_json=as_json)
+        list_transactions(access, parse_names(topics or (), option="--topic"), every=every, as_json=as_json)
 
 
 @txn_app.command("abort")
