@@ -140,10 +140,8 @@ def check_internal_logs(facts: Facts) -> Iterator[Finding]:
 
 def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
     """Check transaction.timeout.ms against the brokers' limit."""
-    limit_ms, ours_ms = (
-        whole_number(facts.broker, BROKERS_LIMIT),
-        whole_number(facts.config, "transaction.timeout.ms"),
-    )
+    limit_ms = whole_number(facts.broker, BROKERS_LIMIT)
+    ours_ms = whole_number(facts.config, "transaction.timeout.ms")
     if ours_ms is None:
         return
     subject, limit = "transaction.timeout.ms", "cannot be read" if limit_ms is None else f"{limit_ms} ms"

@@ -27,10 +27,7 @@ class ExitCode(IntEnum):
     TRANSFORM_NOT_LOADED = 3, "the transform was not found, is no function, or its module raised while imported"
     CONFIGURATION = 4, "a setting is unknown or would break exactly-once"
     CLUSTER_UNAVAILABLE = 5, "no broker answered in time: start again when the cluster is reachable"
-    CLUSTER_UNFIT = (
-        6,
-        "the cluster lacks or refuses a topic, transactions, replicas, a permission or group membership",
-    )
+    CLUSTER_UNFIT = 6, "the cluster lacks or refuses a topic, transactions, replicas, a permission or group membership"
     TRANSFORM_RAISED = 7, "the transform raised or made an impossible output; nothing of that transaction is visible"
     FENCED = 8, "another process runs with the same transactional.id"
     CLIENT_FATAL = 9, "the Kafka client cannot go on: start the process again"
@@ -39,10 +36,7 @@ class ExitCode(IntEnum):
     NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
     EXTRA_MISSING = 13, "a package of an extra is missing: pip install 'eos-client[cli]', for txn 'eos-client[cli,ops]'"
     NOT_AUTHENTICATED = 14, "the brokers refuse the credentials, or a certificate: correct them, then start again"
-    LETTERS_REFUSED = (
-        15,
-        "redrive: a record is no letter or cannot be sent back; it stays, and the others were sent",
-    )
-    OUTPUT_LOST = (16, "output was lost: the reader of stdout or stderr is gone, or the disk is full: start again")
+    LETTERS_REFUSED = 15, "redrive: a record is no letter or cannot be sent back; it stays, and the others were sent"
+    OUTPUT_LOST = 16, "output was lost: the reader of stdout or stderr is gone, or the disk is full: start again"
     LETTERS_WAIT = 17, "redrive: letters wait for the end of an open transaction: start again when it has ended"
     INTERRUPTED = 130, "stopped by a signal before the result was printed (demo, doctor, topic, txn)"

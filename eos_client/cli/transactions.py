@@ -204,13 +204,13 @@ def end_transaction(
 
     :raises CommandLineError: neither or both are given, or `abort_on_partition` or `abort_transactional_id` refuses.
     """
-    if transactional_id is not None and place == (None, None, None):
-        abort_transactional_id(access, transactional_id, force=force)
-        return
-    topic, partition, start_offset = place
-    if transactional_id is not None or topic is None or partition is None or start_offset is None:
-        raise CommandLineError("give --topic, --partition and --start-offset, or --transactional-id alone")
-    abort_on_partition(access, topic, partition, start_offset, force=force)
+    match place, transactional_id:
+        case (None, None, None), str(name):
+            abort_transactional_id(access, name, force=force)
+        case (str(topic), int(partition), int(start_offset)), None:
+            abort_on_partition(access, topic, partition, start_offset, force=force)
+        case _:
+            raise CommandLineError("give --topic, --partition and --start-offset, or --transactional-id alone")
 
 
 def abort_on_partition(access: ClusterAccess, topic: str, partition: int, start_offset: int, *, force: bool) -> None:

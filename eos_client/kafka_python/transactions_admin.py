@@ -52,9 +52,9 @@ class TransactionsAdmin(AbstractContextManager["TransactionsAdmin"]):
         self._timeout_s = timeout_s
         timeout_ms = round(timeout_s * 1000)
         settings = {"request_timeout_ms": timeout_ms, "bootstrap_timeout_ms": timeout_ms, **security_settings(config)}
-        servers = [server.strip() for server in bootstrap_servers.split(",")]
         self._client = self._answer(
-            "serve requests about transactions", lambda: KafkaAdminClient(bootstrap_servers=servers, **settings)
+            "serve requests about transactions",
+            lambda: KafkaAdminClient(bootstrap_servers=bootstrap_servers, **settings),
         )
 
     def __exit__(self, *_: object) -> None:

@@ -100,17 +100,14 @@ class Display:
 
     def _state_line(self) -> str:
         rate = sum(worker.records_per_s for worker in self.workers)
-        return " | ".join(
-            (
-                f"{self.committed:,} of {self.total:,} committed ({self.loaded:,} loaded), {rate:,} records/s",
-                *(
-                    f"{worker.name} {worker.state} gen {worker.generation_id} owns {worker.partitions}: "
-                    f"{worker.committed} committed, {worker.skipped} skipped, {worker.aborted} aborted"
-                    for worker in self.workers
-                    if worker.lives
-                ),
-            )
-        )
+        parts = [f"{self.committed:,} of {self.total:,} committed ({self.loaded:,} loaded), {rate:,} records/s"]
+        parts += [
+            f"{worker.name} {worker.state} gen {worker.generation_id} owns {worker.partitions}: "
+            f"{worker.committed} committed, {worker.skipped} skipped, {worker.aborted} aborted"
+            for worker in self.workers
+            if worker.lives
+        ]
+        return " | ".join(parts)
 
     def _screen(self) -> RenderableType:
         return Group(

@@ -12,15 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing.kept_process import KeptProcess
 from eos_client.testing.process_session import members_of, send_signal, session_of, spark_executors
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 PROGRAM = Path(__file__).with_name("pipeline") / "spark_foreach_batch.py"
 
@@ -48,7 +45,7 @@ def missing_for_spark() -> list[str]:
     return [name for name in _NEEDED if importlib.util.find_spec(name) is None]
 
 
-class SparkStream:
+class SparkStream(AbstractContextManager["SparkStream"]):
     """A Spark application that can be started, killed and started again with the same checkpoint.
 
     Use it as a context manager: leaving it ends every process of it, and removes its ``folder``.
@@ -78,9 +75,6 @@ class SparkStream:
         ]
         self._process: KeptProcess | None = None
         self._session = 0
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stop()
