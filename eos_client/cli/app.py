@@ -249,7 +249,7 @@ def broker(
     """Start an embedded real Kafka for development; its address is all that it prints on stdout."""
     from eos_client.cli.broker import serve_broker  # noqa: PLC0415  as in `demo`
 
-    with _failures_reported(verbose=verbose):
+    with _reported(verbose=verbose):
         serve_broker(version, port, parse_settings(properties or (), option="--property"))
 
 
@@ -263,7 +263,7 @@ def topic_create(
     verbose: Verbose = False,
 ) -> None:
     """Create topics with the cluster's replication."""
-    with _failures_reported(verbose=verbose):
+    with _reported(verbose=verbose):
         settings = client_settings(config, config_file)
         create_topics(bootstrap, settings, parse_names(names, option="TOPIC"), partitions)
 
@@ -344,7 +344,7 @@ def txn_list(
     verbose: Verbose = False,
 ) -> None:
     """List the open transactions: those that coordinators know, and those that hang because none does."""
-    with _failures_reported(verbose=verbose):
+    with _reported(verbose=verbose):
         access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
         list_transactions(access, parse_names(topics or (), option="--topic"), every=every, as_json=as_json)
 
@@ -364,7 +364,7 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
     verbose: Verbose = False,
 ) -> None:
     """End a transaction that hangs: its outputs stay invisible, and read_committed readers can read on past it."""
-    with _failures_reported(verbose=verbose):
+    with _reported(verbose=verbose):
         access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
         end_transaction(access, (topic, partition, start_offset), transactional_id, force=force)
 
@@ -393,7 +393,7 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
     verbose: Verbose = False,
 ) -> None:
     """Say whether this configuration and cluster are fit for exactly-once, and what to do where not."""
-    with _failures_reported(verbose=verbose):
+    with _reported(verbose=verbose):
         options = DoctorOptions(
             bootstrap_servers=bootstrap,
             group_id=group,
@@ -419,7 +419,7 @@ def _console() -> Console:
 
 
 @contextmanager
-def _failures_reported(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE) -> Iterator[LogStream]:
+def _reported(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE) -> Iterator[LogStream]:
     """Configure the logs, and turn an error of the command into a message and an exit status."""
     log_stream = configure_logs(log_format, verbose=verbose)
     with failures_reported(verbose=verbose, as_json=log_format is LogFormat.JSON):
@@ -429,7 +429,7 @@ def _failures_reported(*, verbose: bool, log_format: LogFormat = LogFormat.CONSO
 @contextmanager
 def _until_stopped(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE) -> Iterator[None]:
     """Treat a requested stop as success, unless it was caused by the loss of stderr's reader."""
-    with _failures_reported(verbose=verbose, log_format=log_format) as log_stream:
+    with _reported(verbose=verbose, log_format=log_format) as log_stream:
         with signals_as_interrupt(), suppress(KeyboardInterrupt):
             yield
         log_stream.require_reader()
@@ -439,7 +439,7 @@ def _until_stopped(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE) 
 def _until_the_verdict(*, verbose: bool) -> Iterator[None]:
     """Let a signal end the command with a status of its own."""
     try:
-        with _failures_reported(verbose=verbose), signals_as_interrupt():
+        with _reported(verbose=verbose), signals_as_interrupt():
             yield
     except KeyboardInterrupt:
         print("eos-client: interrupted before the verdict", file=sys.stderr)
