@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import structlog
+
 from eos_client.cli.failures import CommandLineError, LettersRefusedError, LettersWaitError
 from eos_client.cli.logs import ClientErrors, log_throttling
 from eos_client.cli.printable import shell_word
@@ -87,16 +89,16 @@ def redrive(options: RedriveOptions) -> None:
         print("stopped before a letter was sent")
         return
     if last:
-        config, events = client_config(options), _Events()
+        config, hook = client_config(options), _log_all_but_aborts
         with (
             StopSignals(reasons.append),
-            EosConsumer(config.consumer_config(), gate=config.gate_settings(), hook=events) as consumer,
+            EosConsumer(config.consumer_config(), gate=config.gate_settings(), hook=hook) as consumer,
             EosProducer(
-                config.producer_config(), limits=config.producer_limits(), generate_id=True, hook=events
+                config.producer_config(), limits=config.producer_limits(), generate_id=True, hook=hook
             ) as producer,
         ):
             producer.init_transactions(config.start_timeout_s)
-            run = Redrive(consumer, producer, options, last, on_block_left=events.log_abort)
+            run = Redrive(consumer, producer, options, last)
             tally = run.done
             try:
                 run.run(lambda: bool(reasons))
@@ -106,23 +108,10 @@ def redrive(options: RedriveOptions) -> None:
     _print_summary(options, tally, blocked_count, "".join(reasons))
 
 
-class _Events:
-    """Logs events, but an abort only once its block was left: the error of the one that ends the run says the same."""
-
-    def __init__(self) -> None:
-        self._abort: TransactionAborted | None = None
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, TransactionAborted):
-            self._abort = event
-        else:
-            log_event(event)
-
-    def log_abort(self) -> None:
-        """Log the abort of the block that was left, if it was aborted."""
-        if self._abort is not None:
-            log_event(self._abort)
-            self._abort = None
+def _log_all_but_aborts(event: Event) -> None:
+    """Log ``event`` unless it is an abort: the run logs that, or the error that ends the run says the same."""
+    if not isinstance(event, TransactionAborted):
+        log_event(event)
 
 
 def client_config(options: RedriveOptions) -> EosConfig:
@@ -210,8 +199,7 @@ class Redrive:
     """One run: blocks of ``consumer`` and ``producer`` until every letter up to ``last`` has been passed.
 
     ``last``: the offset of the last letter of each partition. Letters after it were written since: among them are
-    those that were sent back and have failed again. ``done``: the committed outcomes. ``on_block_left``: called after
-    each block that has not raised.
+    those that were sent back and have failed again. ``done``: the committed outcomes.
     """
 
     def __init__(
@@ -221,10 +209,7 @@ class Redrive:
         options: RedriveOptions,
         last: Mapping[int, int],
         clock: Clock = MONOTONIC_CLOCK,
-        *,
-        on_block_left: Callable[[], None] = lambda: None,
     ) -> None:
-        self._on_block_left = on_block_left
         self._consumer = consumer
         self._producer = producer
         self._options = options
@@ -251,12 +236,12 @@ class Redrive:
             has_read = False
             with self._producer.transaction(self._consumer) as txn:
                 has_read = self._pass_on(txn)
-            self._on_block_left()
             if txn.outcome is Outcome.COMMITTED:
                 self.done.add(self._pending)
                 self._size.committed(self._producer.adapter.flush_share)
                 aborts = 0
             elif txn.outcome is Outcome.ABORTED:
+                structlog.get_logger("eos_client").warning("transaction_aborted", reason=txn.reason)
                 self._consumer.resume(self._consumer.assignment())  # redelivered letters have not been sought back yet
                 self._size.shrink_to_one()
                 aborts = 0 if self._brings_progress() else aborts + 1

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
+from structlog.testing import capture_logs
 
 from eos_client.cli.failures import CommandLineError
 from eos_client.cli.logs import log_throttling
@@ -179,7 +180,10 @@ def test_a_letter_that_the_target_does_not_take_stays():
 def test_what_an_abort_takes_back_is_sent_once_and_counted_once():
     redrive = RedriveStage(b"a", b"b", b"c")
     redrive.cluster.refuse("TxnOffsetCommit", "ILLEGAL_GENERATION")
-    assert dict(redrive.run(count_max=2).sent) == {SOURCE: 2}
+    with capture_logs() as logged:
+        assert dict(redrive.run(count_max=2).sent) == {SOURCE: 2}
+    (aborted,) = [entry for entry in logged if entry["event"] == "transaction_aborted"]
+    assert "ILLEGAL_GENERATION" in aborted["reason"]
     assert redrive.values()[3:] == [b"a", b"b"]
 
 
@@ -304,7 +308,7 @@ def test_whatever_ends_a_run_says_what_was_sent_before(
     }
     for name, part in parts.items():
         monkeypatch.setattr(f"eos_client.cli.redrive.{name}", part)
-    with pytest.raises(ClusterUnfitError, match="cannot be kept"):
+    with capture_logs(), pytest.raises(ClusterUnfitError, match="cannot be kept"):
         redrive_letters(RedriveOptions(bootstrap_servers="simulated", topic=DEAD, group_id="redrive", match="sent"))
     assert capsys.readouterr().out == f"1 sent to {SOURCE}\n"
 
