@@ -1,13 +1,16 @@
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from eos_client.cli import doctor
 from eos_client.cli.doctor_checks import Facts, Level, TopicFacts, examine
 from eos_client.cli.transactions import Survey
 from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDescription
 from eos_client.core.hanging_transactions import KnownTransaction, OpenTransaction, TransactionStatus
 from eos_client.core.model import TopicDescription
+from eos_client.errors import ClusterUnfitError
 
 ORDERS = TopicDescription("orders", 6, 3, 3, ())
 FIT = Facts(
@@ -91,6 +94,14 @@ def test_a_fit_cluster_has_only_good_findings() -> None:
     assert {finding.level for finding in examine(FIT)} == {Level.OK}
     assert {finding.level for finding in examine(AUTHORIZED)} == {Level.OK}
     assert len(examine(AUTHORIZED)) == len(examine(FIT)) + 2  # for each resource instead of one
+
+
+def test_where_no_answer_says_whether_an_id_may_be_used_its_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = mock.Mock(side_effect=ClusterUnfitError("no answer"))
+    monkeypatch.setattr(doctor, "may_use_transactional_id", asked)
+    options = doctor.DoctorOptions(bootstrap_servers="nowhere:1", output_topics=["invoices"])
+    facts = doctor._with_permission_of_id(replace(AUTHORIZED, may_use_id=None), options)
+    assert (facts.may_use_id, facts.id_unknown) == (None, "no answer")
 
 
 def test_open_transactions_that_end_by_themselves_are_counted_with_the_age_of_the_oldest() -> None:

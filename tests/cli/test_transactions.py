@@ -110,6 +110,8 @@ def test_nothing_is_called_hanging_that_may_be_of_an_id_that_cannot_be_seen(on: 
     list_transactions(ACCESS, as_json=True)
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["state"], each["hanging"]) for each in listed] == [("Ongoing", False), ("Hidden", None)]
+    list_transactions(ACCESS)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("      -> it may be of an id that this user may not see")
     with pytest.raises(CommandLineError, match=r"orders\[1\]@17 is not known to hang: no transactional id that this"):
         end_transaction(ACCESS, ("orders", 1, 17), None, force=False)
 

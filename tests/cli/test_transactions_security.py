@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from eos_client.errors import ClusterUnavailableError, ConfigurationError
 from eos_client.kafka_python.security import security_settings
@@ -54,6 +55,12 @@ def test_a_certificate_and_the_name_in_it_are_verified_unless_the_settings_say_o
     assert (unnamed.verify_mode, unnamed.check_hostname) == (ssl.CERT_REQUIRED, False)
     unverified = tls(enable_ssl_certificate_verification="false")
     assert (unverified.verify_mode, unverified.check_hostname) == (ssl.CERT_NONE, False)
+
+
+def test_trusted_certificates_may_be_given_as_text() -> None:
+    authority = trustme.CA(organization_name="ours")
+    (trusted,) = tls(ssl_ca_pem=authority.cert_pem.bytes().decode()).get_ca_certs()
+    assert "ours" in str(trusted["subject"])
 
 
 @pytest.mark.parametrize("key", ["ssl.ca.location", "ssl.certificate.location"])
