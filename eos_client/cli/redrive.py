@@ -89,12 +89,12 @@ def redrive(options: RedriveOptions) -> None:
         print("stopped before a letter was sent")
         return
     if last:
-        config, hook = client_config(options), _log_all_but_aborts
+        config = client_config(options)
         with (
             StopSignals(reasons.append),
-            EosConsumer(config.consumer_config(), gate=config.gate_settings(), hook=hook) as consumer,
+            EosConsumer(config.consumer_config(), gate=config.gate_settings(), hook=_log_all_but_aborts) as consumer,
             EosProducer(
-                config.producer_config(), limits=config.producer_limits(), generate_id=True, hook=hook
+                config.producer_config(), limits=config.producer_limits(), generate_id=True, hook=_log_all_but_aborts
             ) as producer,
         ):
             producer.init_transactions(config.start_timeout_s)
