@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from eos_client.errors import EmbeddedKafkaError
 from eos_client.testing.broker_directory import BrokerDirectory
@@ -46,6 +46,13 @@ _PORT_TAKEN = "Address already in use"
 
 class PortTakenError(EmbeddedKafkaError):
     """Another process took a port between its choice and the broker's start: choose again."""
+
+
+class _Started(NamedTuple):
+    files: BrokerDirectory
+    listeners: BrokerListeners
+    process: KeptProcess
+    java: BrokerJava
 
 
 class EmbeddedKafka:
@@ -95,22 +102,22 @@ class EmbeddedKafka:
     @property
     def bootstrap_servers(self) -> str:
         """The address for clients, ``127.0.0.1:PORT``, with the advertised port."""
-        return f"{HOST}:{self._started()[1].advertised}"
+        return f"{HOST}:{self._started().listeners.advertised}"
 
     @property
     def port(self) -> int:
         """The port on which the broker itself listens for clients."""
-        return self._started()[1].client
+        return self._started().listeners.client
 
     @property
     def pid(self) -> int:
         """Process id of the broker's Java process."""
-        return self._started()[2].pid
+        return self._started().process.pid
 
     @property
     def log_path(self) -> Path:
         """The broker's log, in its directory."""
-        return self._started()[0].log
+        return self._started().files.log
 
     @property
     def running(self) -> bool:
@@ -148,7 +155,7 @@ class EmbeddedKafka:
 
     def kill(self) -> None:
         """SIGKILL the broker and wait for its end; its data stay, for `restart`."""
-        _kill(self._started()[2])
+        _kill(self._started().process)
 
     def shut_down(self, timeout_s: float = 10.0) -> None:
         """Shut the broker down, by force after ``timeout_s``; its data stay, for `restart`."""
@@ -162,10 +169,10 @@ class EmbeddedKafka:
 
     def restart(self, timeout_s: float = 10.0) -> None:
         """Start the broker again on the same port and data, after a clean shutdown if it still runs."""
-        files, listeners, _, java = self._started()
+        started = self._started()
         self.shut_down(timeout_s)
-        self._launch(java, files)
-        self._await_ready(files, listeners)
+        self._launch(started.java, started.files)
+        self._await_ready(started.files, started.listeners)
 
     def log_tail(self, lines: int = 40) -> str:
         """Return the last lines of the broker's log, also after `stop`."""
@@ -179,10 +186,10 @@ class EmbeddedKafka:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _started(self) -> tuple[BrokerDirectory, BrokerListeners, KeptProcess, BrokerJava]:
+    def _started(self) -> _Started:
         if self._files is None or self._listeners is None or self._process is None or self._java is None:
             raise EmbeddedKafkaError("the embedded broker is not started: call start() first")
-        return self._files, self._listeners, self._process, self._java
+        return _Started(self._files, self._listeners, self._process, self._java)
 
     def _start_on_free_ports(self, java: BrokerJava, files: BrokerDirectory) -> None:
         """Start the broker, with other ports if one is taken before the broker binds it."""
