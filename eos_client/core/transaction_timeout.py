@@ -6,7 +6,7 @@ BROKERS_LIMIT = "transaction.max.timeout.ms"
 """The brokers' setting above which they refuse ``init_transactions``."""
 DEFAULT_LIMIT_MS = 900_000
 """Kafka's own limit, which is assumed where that of the brokers cannot be read."""
-TIMEOUT_WAY_OUT = f"lower transaction.timeout.ms and the limits that it covers, or raise the brokers' {LIMIT_KEY}"
+TIMEOUT_WAY_OUT = f"lower transaction.timeout.ms and the limits that it covers, or raise the brokers' {BROKERS_LIMIT}"
 
 
 def is_timeout_allowed(asked_ms: int, limit_ms: int | None) -> bool | None:
