@@ -120,7 +120,6 @@ class TransactionSession:
 
     def _begin_anew(self) -> None:
         ended = self._resume()
-        self._steps.outputs_in_hand = True
         if ended is not None and ended.outcome is Outcome.ABORTED:
             raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
         begin = partial(self._steps.perform, TransactionEvent.BEGIN)
