@@ -8,7 +8,7 @@ from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnfitError, InputPositionError
 from tests.interruption import BrokenOffError
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
-from tests.support.interception import Intercepted
+from tests.support.interception import Intercepted, close_the_gate
 from tests.support.protocols import PROTOCOLS
 
 PATTERN = f"^{SOURCE}.*"
@@ -238,3 +238,18 @@ def test_a_matched_topic_that_was_deleted_beside_a_named_one_aborts_the_block(st
     assert "a topic that a pattern has matched was deleted" in txn.reason
     stage.copy_until(producer, consumer, lambda: len(stage.outputs) == 2 * OLD + 1)
     assert stage.outputs == sorted([*stage.inputs, b"other"])
+
+
+def test_a_hold_ends_with_the_work_that_it_was_for(stage):
+    """Or the next work of these clients would seem to be held since then, and end at the hold limit."""
+    producer, consumer = stage.producer(), subscribed(stage, PATTERN)
+    with producer.transaction(consumer) as txn:
+        stage.collect(consumer, 2 * OLD)
+        close_the_gate(consumer)
+    session = producer.session(consumer)
+    assert (txn.outcome, session.is_held) == (Outcome.SKIPPED, True)
+    come_back_with_one_partition(stage, consumer)
+    stage.wait_for(lambda: not consumer.member.positions, lambda: consumer.consume(0, 0.1))
+    with producer.transaction(consumer) as txn:
+        pass
+    assert (txn.outcome, session.is_held) == (Outcome.COMMITTED, False)
