@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from eos_client import errors
 from eos_client.clients.refused_letters import RefusedLetters
@@ -122,8 +121,10 @@ class TransactionSession:
         ended = self._resume()
         if ended is not None and ended.outcome is Outcome.ABORTED:
             raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
-        begin = partial(self._steps.perform, TransactionEvent.BEGIN)
-        self.under_way.run_block_step(lambda: self.under_way.run_transaction_step(begin))
+        self.under_way.run_block_step(lambda: self.under_way.run_transaction_step(self._begin_unless_open))
+
+    def _begin_unless_open(self) -> Ending:
+        return self._steps.last if self.is_open else self._steps.perform(TransactionEvent.BEGIN)
 
     def mark_processed(self) -> None:
         """Record that everything handed over so far was processed, and that all its outputs were written."""

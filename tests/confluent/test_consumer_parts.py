@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import CodeType
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
@@ -51,6 +52,9 @@ class Raw:
 
     def subscribe(self, _topics: list[str], **callbacks: Any) -> None:
         self.callbacks = callbacks
+
+    def unsubscribe(self) -> None:
+        self.asked.append(("unsubscribe", None))
 
     def consumer_group_metadata(self) -> Any:
         return object()
@@ -377,8 +381,11 @@ def test_nobody_is_told_that_partitions_leave_whose_assignment_came_only_while_t
     library.raw.callbacks[leave](library.raw, to_kafka(0, 1))
     leaving = [each for each in follower.told if each[0] in {"on_revoked", "on_lost", "departed"}]
     assert [numbers for _, numbers in leaving] == [[0], [0]]
+    library.raw.asked.clear()
     library.raw.callbacks[leave](library.raw, to_kafka(1))
     assert [each for each in follower.told if each[0] in {"on_revoked", "on_lost", "departed"}] == leaving
+    # What was lost is not joined for again: a static member would fence its successor.
+    assert library.raw.asked == ([("unsubscribe", None)] if leave == "on_lost" else [])
 
 
 def test_what_the_applications_callback_raises_breaks_nothing_off(joined, library):
@@ -421,6 +428,43 @@ def test_a_missed_generation_is_a_loss_if_the_process_was_stopped_inside_a_call_
         library.raw.callbacks["on_assign"](library.raw, to_kafka(number))
         membership.end_call()
     assert [numbers for name, numbers in follower.told if name == "on_membership_changed"] == ([lost] if lost else [])
+
+
+def test_a_readmission_that_an_interrupted_empty_assignment_has_reported_is_heard_of_by_the_next_call(
+    library, monkeypatch
+):
+    clock, follower = SimulatedClock(), cast("Any", Follower())
+    library.session_timeout_s, library.guard = 10.0, CallbackGuard()
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower, clock)
+    membership.subscribe(["orders"], follower)
+    for generation_id in 1, 3:
+        snapshot = MembershipSnapshot(None, GroupGeneration(generation_id, "one"))
+        monkeypatch.setattr(membership, "snapshot", lambda now=snapshot: now)
+        membership.begin_call()
+        if generation_id == 1:
+            membership._on_assign(None, to_kafka(0))
+        else:
+            clock.sleep(10.0)
+            with monkeypatch.context() as patched:
+                patched.setattr(membership, "_assigned_to_us", Mock(side_effect=KeyboardInterrupt))
+                membership._on_assign(None, [])
+        membership.end_call()
+    assert membership.callback_interrupted
+    assert membership.may_be_readmitted(snapshot.generation)
+    with suppress(KeyboardInterrupt):
+        membership.replay_interrupted_callbacks(frozenset({ZERO}))
+    assert not membership.may_be_readmitted(snapshot.generation)
+    assert ("on_membership_changed", [0]) in follower.told
+
+
+def test_records_are_of_one_topic_only_while_all_that_was_ever_assigned_is(joined, library):
+    membership, _ = joined
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
+    assert membership.is_of_one_topic
+    library.raw.callbacks["on_assign"](library.raw, [TopicPartition("bills", 0)])
+    assert not membership.is_of_one_topic
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(1))
+    assert not membership.is_of_one_topic
 
 
 def test_a_topic_is_by_pattern_where_the_subscription_has_one_and_does_not_name_it(library):

@@ -279,3 +279,24 @@ def test_what_is_consumed_in_a_block_that_was_given_up_is_consumed_again() -> No
     application.goes_on()
     assert application.lies() == []
     assert [output.partition(b"#")[0] for output in application.stage.outputs] == application.stage.inputs
+
+
+def test_a_transaction_that_a_handler_begins_while_a_write_is_about_to_takes_both_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = SimulatedStage(partitions=1)
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        session: Any = txn._session
+        resume = session._resume
+
+        def resume_and_write() -> Any:
+            monkeypatch.undo()
+            ended = resume()
+            txn.produce(SINK, b"of the handler")
+            return ended
+
+        monkeypatch.setattr(session, "_resume", resume_and_write)
+        txn.produce(SINK, b"of the block")
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.cluster.values(SINK) == [b"of the handler", b"of the block"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -96,6 +97,19 @@ def test_a_member_that_subscribes_again_at_once_gets_what_had_waited(stage: Simu
         stage.cluster.clock.sleep(3.5)
     consumer.unsubscribe()
     consumer.subscribe([SOURCE])
+    found = stage.collect(consumer, RECORDS - first)
+    assert [message.offset() for message in found] == list(range(first, RECORDS))
+
+
+def test_what_had_waited_comes_again_after_an_unsubscribe_that_was_interrupted(
+    stage: SimulatedStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, consumer = waiting(stage)
+    (first,) = stage.cluster.committed(GROUP).values()
+    with monkeypatch.context() as patched:
+        patched.setattr(consumer.member.parts.seeks, "seek", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            consumer.unsubscribe()
     found = stage.collect(consumer, RECORDS - first)
     assert [message.offset() for message in found] == list(range(first, RECORDS))
 

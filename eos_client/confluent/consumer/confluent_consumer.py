@@ -261,7 +261,10 @@ class ConfluentConsumer:
     # -- the group ---------------------------------------------------------------------------------------------------
 
     def unsubscribe(self) -> None:
-        """Leave the subscription; the revoke callback runs in a later call that fetches, or in ``close``."""
+        """Leave the subscription; the revoke callback runs in a later call that fetches, or in ``close``.
+
+        Raises FatalClientError if a partition of which records wait could not be rewound to them.
+        """
         self._sync_before_leaving()
         self.fetching.give_back_waiting()
         self.membership.unsubscribe()
@@ -277,6 +280,7 @@ class ConfluentConsumer:
         """Set the assignment by hand, or add to it; offsets of such a consumer carry no group fence."""
         by_hand, raw, parts = not self.membership.is_subscribed, self.library.raw, self.parts
         self.handed.undo()
+        self.membership.record_topics(partitions)
         if by_hand and self.library.reset_policy is ResetPolicy.LATEST:  # nobody else looks up where they start
             parts.starts.forget(parts.starts.waiting)
             parts.starts.expect(input_partitions(partitions))

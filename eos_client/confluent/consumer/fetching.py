@@ -301,10 +301,12 @@ class Fetching:
 
     def give_back_waiting(self) -> None:
         """Let the library fetch again what waits to be handed over: a cooperative member may keep these partitions."""
+        is_outermost = self._parts.handed.begin_change()
         spans = self._parts.records.spans()
         self._parts.records.drop_records()
         for partition in spans.keys() & self._membership.assigned:
             self._parts.rewinding.rewind(partition, *spans[partition])
+        self._parts.handed.end_change(is_outermost=is_outermost)
 
     def rewind_soon(self) -> None:
         """Rewind as soon as the running call has returned from the library, or in the next one."""

@@ -229,6 +229,8 @@ class Membership:
             self._on_lost(None, to_kafka(gone))
         if new := ours - (self.assigned - self._partially_handled):
             self._on_assign(None, to_kafka(new))
+        elif not gone:
+            self._callback(lambda _: self._follow_generation(self.assigned), [])
         if self.callback_interrupted:
             self._library.guard.raise_kept()
         self._partially_handled = self.left_in_call = self.rejoined_in_call = frozenset()
@@ -257,6 +259,8 @@ class Membership:
             known = [p for p in partitions if InputPartition(p.topic, p.partition) in self.assigned]
         if not self._revoked_before_close and (known or not partitions):
             self._callback(act, known)
+        elif act == self._lost_by_us:
+            self._stay_out_if_leaving()
 
     def _callback(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
         """Run our half of a rebalance callback; until it returns, its partitions count as partially handled."""
@@ -271,15 +275,26 @@ class Membership:
         finally:
             self._in_callback = outside
 
+    def record_topics(self, partitions: list[TopicPartition]) -> None:
+        """Record of which topics records may come: of any that the application assigns, and of more than it names.
+
+        A classic group keeps the assignment of a static member that comes back with another subscription (KIP-345).
+        """
+        self.is_of_one_topic = self.is_of_one_topic and all(self.names(p.topic) for p in partitions)
+
     def _assigned_to_us(self, partitions: list[TopicPartition]) -> None:
+        self.record_topics(partitions)
         keys, retained = input_partitions(partitions), self.assigned
         self.assigned |= keys
         self.is_assigned = True
+        self._follow_generation(retained)
+        self._parts.starts.expect(keys)
+        self._notify(lambda listener: listener.on_assigned(partitions))
+
+    def _follow_generation(self, retained: Partitions) -> None:
         self._sync_in_callback()
         if self._record_generation() and retained:
             self._treat_as_lost(retained)
-        self._parts.starts.expect(keys)
-        self._notify(lambda listener: listener.on_assigned(partitions))
 
     def _revoked_from_us(self, partitions: list[TopicPartition]) -> None:
         if not self.is_member_epoch:

@@ -1,0 +1,88 @@
+"""A consumer of one topic that gets records of another one: each is processed once, and its own offset is committed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, OutputRecord
+from eos_client.testing import SimulatedCluster
+from tests.support.protocols import COOPERATIVE, EAGER, settings_of
+
+GROUP, SINK = "billing", "invoices"
+TOPICS = ("orders", "refunds")
+RECORDS = 8
+
+
+@pytest.fixture
+def cluster() -> SimulatedCluster:
+    cluster = SimulatedCluster(seed=1)
+    for topic in (*TOPICS, SINK):
+        cluster.create_topic(topic)
+    return cluster
+
+
+def write(cluster: SimulatedCluster, number: int) -> None:
+    for topic in TOPICS:
+        cluster.write(topic, [f"{topic}-{number}".encode()])
+
+
+def copy_by_loop(cluster: SimulatedCluster, settings: dict[str, Any], topics: list[str]) -> None:
+    config = EosConfig({"bootstrap.servers": "simulated"}, group_id=GROUP, consumer=settings)
+    loop = ExactlyOnceLoop(
+        config, topics, lambda record: OutputRecord(SINK, value=record.value()), clients=cluster, hook=lambda _: None
+    )
+    cluster.after(5.0, loop.stop)
+    loop.run()
+    loop.close()
+
+
+def copy_by_blocks(cluster: SimulatedCluster, settings: dict[str, Any], topics: list[str], **callbacks: Any) -> None:
+    consumer = EosConsumer(
+        {"bootstrap.servers": "simulated", "group.id": GROUP, "auto.offset.reset": "earliest", **settings},
+        factory=cluster.consumer,
+        clock=cluster.clock,
+    )
+    producer = EosProducer(
+        {"bootstrap.servers": "simulated", "transactional.id": "copier"}, factory=cluster.producer, clock=cluster.clock
+    )
+    producer.init_transactions()
+    consumer.subscribe(topics, **callbacks)
+    until = cluster.clock() + 5.0
+    while cluster.clock() < until:
+        with producer.transaction(consumer) as txn:
+            for record in consumer.consume(3, 0.3):
+                txn.produce(SINK, record.value())
+    consumer.close()
+    producer.close()
+
+
+@pytest.mark.parametrize("copy", [copy_by_loop, copy_by_blocks])
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
+def test_a_static_member_that_comes_back_with_fewer_topics_keeps_its_partitions_and_does_their_work_once(
+    cluster: SimulatedCluster, copy: Any, protocol: str
+) -> None:
+    settings = {"group.instance.id": "copier-1", **settings_of(protocol)}
+    write(cluster, 0)
+    copy(cluster, settings, [*TOPICS])
+    for number in range(1, RECORDS):
+        cluster.after(0.2 * number, lambda number=number: write(cluster, number))  # type: ignore[misc]
+    copy(cluster, settings, [TOPICS[0]])
+    copy(cluster, settings, [*TOPICS])
+    expected = sorted(f"{topic}-{number}".encode() for topic in TOPICS for number in range(RECORDS))
+    assert sorted(cluster.values(SINK)) == expected
+
+
+def test_what_the_application_assigns_beside_the_groups_partitions_is_not_committed_as_theirs(
+    cluster: SimulatedCluster,
+) -> None:
+    for number in range(RECORDS):
+        write(cluster, number)
+
+    def on_assign(consumer: Any, partitions: list[TopicPartition]) -> None:
+        consumer.assign([*partitions, TopicPartition(TOPICS[1], 0)])
+
+    copy_by_blocks(cluster, settings_of(EAGER), [TOPICS[0]], on_assign=on_assign)
+    assert sorted(cluster.values(SINK)) == [f"{TOPICS[0]}-{number}".encode() for number in range(RECORDS)]
