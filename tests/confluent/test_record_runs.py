@@ -60,7 +60,8 @@ def run(number, start, stop, first, following, *, name="orders", is_error=False)
 def test_an_event_without_a_topic_before_the_records_of_the_only_topic_does_not_name_them():
     exceeded = Message(0, -1001, KafkaError(KafkaError._MAX_POLL_EXCEEDED), name=None)
     batch = [exceeded, Message(0, 5), Message(0, 6)]
-    assert list(runs(batch, one_topic=True)) == [run(0, 0, 3, 5, 7)]
+    event = run(0, 0, 1, -1, -1, name=None, is_error=True)
+    assert list(runs(batch, one_topic=True)) == [event, run(0, 1, 3, 5, 7)]
     assert list(runs([exceeded], one_topic=True)) == [run(0, 0, 1, -1, -1, name=None, is_error=True)]
 
 
@@ -97,8 +98,11 @@ def test_the_end_of_a_partition_behind_a_record_does_not_move_the_position():
     assert last_good(batch, only.start, only.stop) is batch[0]
 
 
-def test_an_error_event_before_the_first_record_is_not_the_first_offset():
-    assert found([Message(0, -1, TRANSPORT), Message(0, 7)]) == [run(0, 0, 2, 7, 8)]
+def test_an_error_event_before_the_first_record_is_a_run_of_its_own():
+    assert found([Message(0, -1, TRANSPORT), Message(0, 7)]) == [
+        run(0, 0, 1, -1, -1, is_error=True),
+        run(0, 1, 2, 7, 8),
+    ]
 
 
 def test_a_run_of_errors_only_carries_no_work():
@@ -139,13 +143,14 @@ def test_runs_cover_every_batch_once_in_order_and_name_its_records(batch):
     split = found(batch)
     assert [i for each in split for i in range(each.start, each.stop)] == list(range(len(batch)))
     for before, after in itertools.pairwise(split):
-        assert before.partition != after.partition
+        assert before.partition != after.partition or (before.is_error and not after.is_error)
     for each in split:
         part = batch[each.start : each.stop]
         assert {(m.name, m.number) for m in part} == {tuple(each.partition)}
         good = [m for m in part if m.failed is None]
         assert each.is_error is (not good)
         if good:
+            assert part[0] is good[0]
             assert (each.first_offset, each.next_offset) == (good[0].at, good[-1].at + 1)
             assert last_good(batch, each.start, each.stop) is good[-1]
 

@@ -26,11 +26,21 @@ class RecordRun(NamedTuple):
 
 
 def runs(batch: Sequence[Any], *, one_topic: bool = False) -> Iterator[RecordRun]:
-    """Split ``batch`` where the partition changes. ``one_topic``: all of it is known to be of one topic."""
+    """Split ``batch`` where the partition changes, and after error events in front of its records.
+
+    ``one_topic``: all its records are known to be of one topic.
+    """
     start = 0
     for _, run in groupby(batch, type(batch[0]).partition if one_topic and batch else _place):
         stop = start + len(list(run))
-        yield _run(batch, start, stop)
+        if batch[start].error() is not None:  # such an event may be of no topic, or the end of the client
+            good = next((i for i in range(start, stop) if batch[i].error() is None), stop)
+            yield RecordRun(_partition_of(batch[start]), start, good, -1, -1, is_error=True)
+            start = good
+        if start < stop:
+            next_offset = last_good(batch, start, stop).offset() + 1
+            first = batch[start]
+            yield RecordRun(_partition_of(first), start, stop, first.offset(), next_offset, is_error=False)
         start = stop
 
 
@@ -38,14 +48,8 @@ def _place(message: Any) -> tuple[str, int]:
     return message.topic(), message.partition()
 
 
-def _run(batch: Sequence[Any], start: int, stop: int) -> RecordRun:
-    first = batch[start]
-    if first.error() is not None:  # which may have no topic
-        first = next((m for m in batch[start:stop] if m.error() is None), first)
-    partition = InputPartition(first.topic(), first.partition())
-    if first.error() is not None:
-        return RecordRun(partition, start, stop, -1, -1, is_error=True)
-    return RecordRun(partition, start, stop, first.offset(), last_good(batch, start, stop).offset() + 1, is_error=False)
+def _partition_of(message: Any) -> InputPartition:
+    return InputPartition(message.topic(), message.partition())
 
 
 def last_good(batch: Sequence[Any], start: int, stop: int) -> Any:
