@@ -430,6 +430,27 @@ def test_a_missed_generation_is_a_loss_if_the_process_was_stopped_inside_a_call_
     assert [numbers for name, numbers in follower.told if name == "on_membership_changed"] == ([lost] if lost else [])
 
 
+def test_what_another_member_retains_at_a_revocation_may_have_another_owner_until_the_next_assignment(
+    joined, library, monkeypatch
+):
+    membership, follower = joined
+    library.session_timeout_s = 10.0
+
+    def call(name: str, generation: GroupGeneration, *numbers: int) -> list[Any]:
+        follower.told.clear()
+        monkeypatch.setattr(membership, "snapshot", lambda: MembershipSnapshot(None, generation))
+        library.raw.callbacks[name](library.raw, to_kafka(*numbers))
+        return [(told, numbers) for told, numbers in follower.told if told in {"on_revoked", "on_membership_changed"}]
+
+    call("on_assign", GroupGeneration(1, "one"), 0, 1, 2)
+    assert call("on_revoke", GroupGeneration(2, "two"), 2) == [("on_membership_changed", [0, 1])]
+    assert membership.may_be_readmitted(GroupGeneration(3, "two"))
+    assert call("on_revoke", GroupGeneration(3, "two"), 1) == [("on_membership_changed", [0])]
+    assert call("on_assign", GroupGeneration(4, "two")) == [("on_membership_changed", [0])]
+    assert not membership.may_be_readmitted(GroupGeneration(4, "two"))
+    assert call("on_revoke", GroupGeneration(5, "two"), 0) == [("on_revoked", [0])]
+
+
 def test_a_readmission_that_an_interrupted_empty_assignment_has_reported_is_heard_of_by_the_next_call(
     library, monkeypatch
 ):

@@ -54,6 +54,7 @@ class Membership:
         self.is_member_epoch = group_protocol(library.settings) == "consumer"
         self.synced_generation: GroupGeneration = UNJOINED
         self._last_generation: GroupGeneration = UNJOINED
+        self._is_unconfirmed = False  # whether what was retained as another member may have another owner
         self._member_since = self._previous_call_at = self._call_at = clock()
         self.assigned: Partitions = frozenset()
         self.is_assigned = False
@@ -295,6 +296,7 @@ class Membership:
         self._sync_in_callback()
         if self._record_generation() and retained:
             self._treat_as_lost(retained)
+        self._is_unconfirmed = False
 
     def _revoked_from_us(self, partitions: list[TopicPartition]) -> None:
         if not self.is_member_epoch:
@@ -302,6 +304,7 @@ class Membership:
         keys = input_partitions(partitions)
         if self._record_generation():
             self._treat_as_lost(self.assigned - keys, keys)
+            self._is_unconfirmed = self.is_assigned
             return
         self._notify(lambda listener: listener.on_revoked(partitions))
         if self.rejoins:
@@ -328,13 +331,16 @@ class Membership:
         member under its old id (``GroupMetadataManager.classicGroupJoinToConsumerGroup``): then only the generations
         in between, of which there are at least two, show it. A round of a rebalance that was broken off looks the same;
         but no member is evicted within a session time-out of its last callback. A KIP-848 member hears of it later.
+
+        What a revocation retains then may have another owner until the next assignment confirms it: a change of the
+        subscription revokes, too.
         """
         before = self._last_generation
         if self.is_member_epoch or not (before.is_active_member and now.is_active_member):
             return False
         may_be_evicted = self._clock() - self._member_since >= self._library.session_timeout_s
         has_missed_one = may_be_evicted and now.generation_id > before.generation_id + 1
-        return has_missed_one or now.member_id != before.member_id
+        return self._is_unconfirmed or has_missed_one or now.member_id != before.member_id
 
     def _record_generation(self) -> bool:
         """Record the generation of a callback; returns whether we may have been readmitted before it."""
