@@ -451,6 +451,23 @@ def test_what_another_member_retains_at_a_revocation_may_have_another_owner_unti
     assert call("on_revoke", GroupGeneration(5, "two"), 0) == [("on_revoked", [0])]
 
 
+def test_what_another_member_retains_is_its_own_if_an_assignment_of_the_revocations_generation_follows(
+    joined, library, monkeypatch
+):
+    membership, follower = joined
+    library.session_timeout_s = 10.0
+    for name, generation, numbers in (
+        ("on_assign", GroupGeneration(1, "one"), (0, 1)),
+        ("on_revoke", GroupGeneration(2, "two"), (1,)),
+        ("on_assign", GroupGeneration(2, "two"), ()),
+        ("on_revoke", GroupGeneration(3, "two"), (0,)),
+    ):
+        follower.told.clear()
+        monkeypatch.setattr(membership, "snapshot", lambda now=generation: MembershipSnapshot(None, now))
+        library.raw.callbacks[name](library.raw, to_kafka(*numbers))
+    assert ("on_revoked", [0]) in follower.told
+
+
 def test_a_readmission_that_an_interrupted_empty_assignment_has_reported_is_heard_of_by_the_next_call(
     library, monkeypatch
 ):

@@ -332,15 +332,16 @@ class Membership:
         in between, of which there are at least two, show it. A round of a rebalance that was broken off looks the same;
         but no member is evicted within a session time-out of its last callback. A KIP-848 member hears of it later.
 
-        What a revocation retains then may have another owner until the next assignment confirms it: a change of the
-        subscription revokes, too.
+        What a revocation retains then may have another owner, unless an assignment of its generation follows: a change
+        of the subscription revokes, too.
         """
         before = self._last_generation
         if self.is_member_epoch or not (before.is_active_member and now.is_active_member):
             return False
         may_be_evicted = self._clock() - self._member_since >= self._library.session_timeout_s
         has_missed_one = may_be_evicted and now.generation_id > before.generation_id + 1
-        return self._is_unconfirmed or has_missed_one or now.member_id != before.member_id
+        has_moved_unconfirmed = self._is_unconfirmed and now.generation_id != before.generation_id
+        return has_moved_unconfirmed or has_missed_one or now.member_id != before.member_id
 
     def _record_generation(self) -> bool:
         """Record the generation of a callback; returns whether we may have been readmitted before it."""
