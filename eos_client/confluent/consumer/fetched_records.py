@@ -35,21 +35,17 @@ def runs(batch: Sequence[Any], *, one_topic: bool = False) -> Iterator[RecordRun
         stop = start + len(list(run))
         if batch[start].error() is not None:  # such an event may be of no topic, or the end of the client
             good = next((i for i in range(start, stop) if batch[i].error() is None), stop)
-            yield RecordRun(_partition_of(batch[start]), start, good, -1, -1, is_error=True)
+            yield RecordRun(InputPartition(*_place(batch[start])), start, good, -1, -1, is_error=True)
             start = good
         if start < stop:
             next_offset = last_good(batch, start, stop).offset() + 1
-            first = batch[start]
-            yield RecordRun(_partition_of(first), start, stop, first.offset(), next_offset, is_error=False)
+            partition = InputPartition(*_place(batch[start]))
+            yield RecordRun(partition, start, stop, batch[start].offset(), next_offset, is_error=False)
         start = stop
 
 
 def _place(message: Any) -> tuple[str, int]:
     return message.topic(), message.partition()
-
-
-def _partition_of(message: Any) -> InputPartition:
-    return InputPartition(message.topic(), message.partition())
 
 
 def last_good(batch: Sequence[Any], start: int, stop: int) -> Any:

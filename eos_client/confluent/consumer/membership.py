@@ -253,6 +253,7 @@ class Membership:
 
     def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
         self._on_departure(self._lost_by_us, partitions)
+        self._stay_out_if_leaving()
 
     def _on_departure(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
         known = partitions
@@ -260,8 +261,6 @@ class Membership:
             known = [p for p in partitions if InputPartition(p.topic, p.partition) in self.assigned]
         if not self._revoked_before_close and (known or not partitions):
             self._callback(act, known)
-        elif act == self._lost_by_us:
-            self._stay_out_if_leaving()
 
     def _callback(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
         """Run our half of a rebalance callback; until it returns, its partitions count as partially handled."""
@@ -316,7 +315,6 @@ class Membership:
         self.assigned -= keys
         self._notify(lambda listener: listener.on_lost(partitions))
         self._departed(keys)
-        self._stay_out_if_leaving()
 
     def _stay_out_if_leaving(self) -> None:
         if self.is_leaving and not self.is_closed:
