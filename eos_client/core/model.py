@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -81,17 +81,41 @@ class GroupGeneration:
 UNJOINED = GroupGeneration(-1, "")
 
 
+OffsetGaps = tuple[tuple[int, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class InputPosition:
     """Uncommitted work on one partition: records ``first_offset`` (inclusive) to ``next_offset`` (exclusive).
 
-    ``generation`` is the membership that was known when the first of them was consumed.
+    ``generation`` is the membership that was known when the first of them was consumed. ``gaps``: the spans of offsets
+    in between, each like this one, that hold no record: transaction markers, aborted and compacted records.
     """
 
     first_offset: int
     next_offset: int
     generation: GroupGeneration
     leader_epoch: int | None = None
+    gaps: OffsetGaps = ()
+
+    @property
+    def record_count(self) -> int:
+        """How many records it covers."""
+        return self.next_offset - self.first_offset - sum(after - first for first, after in self.gaps)
+
+    def between(self, first_offset: int, next_offset: int) -> InputPosition:
+        """Return the part of it from ``first_offset`` (inclusive) to ``next_offset`` (exclusive)."""
+        clipped = ((max(first, first_offset), min(after, next_offset)) for first, after in self.gaps)
+        gaps = tuple((first, after) for first, after in clipped if first < after)
+        return replace(self, first_offset=first_offset, next_offset=next_offset, gaps=gaps)
+
+    def followed_by(self, later: InputPosition) -> InputPosition:
+        """Return both as one position; ``later`` was handed over after this one, of which it may repeat the end."""
+        first = min(self.first_offset, later.first_offset)
+        before = self.between(first, later.first_offset).gaps
+        skipped = ((self.next_offset, later.first_offset),) if self.next_offset < later.first_offset else ()
+        gaps = (*before, *skipped, *later.gaps)
+        return replace(later, first_offset=first, generation=self.generation, gaps=gaps)
 
 
 class CommittedOffset(NamedTuple):
@@ -105,8 +129,8 @@ InputPositions = Mapping[InputPartition, InputPosition]
 
 
 def record_count(positions: InputPositions) -> int:
-    """Return how many offsets ``positions`` span; transaction markers and compacted records count too."""
-    return sum(p.next_offset - p.first_offset for p in positions.values())
+    """Return how many records ``positions`` cover."""
+    return sum(position.record_count for position in positions.values())
 
 
 @dataclass(frozen=True, slots=True)

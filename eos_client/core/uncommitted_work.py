@@ -7,7 +7,6 @@ revoked although their outputs are in the open transaction.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
@@ -63,8 +62,7 @@ class UncommittedWork:
             self._processed.pop(partition, None)
             self._positions[partition] = position
         else:
-            first = min(known.first_offset, position.first_offset)
-            self._positions[partition] = replace(position, first_offset=first, generation=known.generation)
+            self._positions[partition] = known.followed_by(position)
 
     def mark_departed(self, partitions: Iterable[InputPartition]) -> None:
         """Record that ``partitions`` left. Their positions stay, so that the gate refuses to commit them."""
@@ -80,7 +78,7 @@ class UncommittedWork:
         if known is None or offset >= known.next_offset:
             return
         if offset > known.first_offset:
-            self._positions[partition] = replace(known, next_offset=offset)
+            self._positions[partition] = known.between(known.first_offset, offset)
         elif partition in self._earlier:
             self._positions[partition] = self._earlier.pop(partition)
             self._departed.add(partition)
@@ -118,7 +116,7 @@ class UncommittedWork:
         if offset >= known.next_offset:
             self.forget([partition])
         else:
-            self._positions[partition] = replace(known, first_offset=offset)
+            self._positions[partition] = known.between(offset, known.next_offset)
 
     def forget(self, partitions: Iterable[InputPartition]) -> None:
         """Drop everything that is known of ``partitions``."""

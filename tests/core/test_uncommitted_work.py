@@ -32,8 +32,8 @@ def test_the_leader_epoch_is_that_of_the_newest_record():
     assert work.positions[P0].leader_epoch == 8
 
 
-def test_gaps_of_aborted_or_compacted_records_do_not_matter():
-    assert handed_over((P0, 10, 20, G4), (P0, 35, 36, G4)).positions[P0] == InputPosition(10, 36, G4)
+def test_aborted_or_compacted_records_are_a_gap_in_the_work():
+    assert handed_over((P0, 10, 20, G4), (P0, 35, 36, G4)).positions[P0] == InputPosition(10, 36, G4, gaps=((20, 35),))
 
 
 def test_records_that_an_application_seeks_back_to_are_uncommitted_too():

@@ -14,7 +14,13 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, Kaf
 
 from eos_client.config.client_settings import safe_consumer_settings
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
-from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, in_order_without, last_good
+from eos_client.confluent.consumer.fetched_records import (
+    Batch,
+    RecordRun,
+    in_order_without,
+    last_good,
+    offset_gaps,
+)
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy, TopicPartition
 from eos_client.confluent.consumer.membership import Membership
@@ -128,7 +134,8 @@ class ConfluentConsumer:
                 reads.read(run)
                 generation = self.membership.synced_generation
                 epoch = last_good(messages, run.start, run.stop).leader_epoch()
-                position = InputPosition(run.first_offset, run.next_offset, generation, epoch)
+                gaps = offset_gaps(messages, run)
+                position = InputPosition(run.first_offset, run.next_offset, generation, epoch, gaps)
                 handed.hand_over(run.partition, position)
             else:
                 self.library.record_fatal(messages[run.start : run.stop])

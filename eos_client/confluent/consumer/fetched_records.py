@@ -7,11 +7,11 @@ what is dropped on its way to the application is dropped by whole runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from eos_client.core.error_codes import PARTITION_END
-from eos_client.core.model import InputPartition, Partitions
+from eos_client.core.model import InputPartition, OffsetGaps, Partitions
 
 
 class RecordRun(NamedTuple):
@@ -54,6 +54,17 @@ def last_good(batch: Sequence[Any], start: int, stop: int) -> Any:
     if last.error() is None:
         return last
     return next(batch[i] for i in range(stop - 1, start - 1, -1) if batch[i].error() is None)
+
+
+def offset_gaps(batch: Sequence[Any], run: RecordRun) -> OffsetGaps:
+    """Return the offsets inside ``run`` that hold no record: transaction markers, aborted and compacted records."""
+    records = batch[run.start : run.stop]
+    if any(map(type(records[0]).error, records)):
+        records = [message for message in records if message.error() is None]
+    if len(records) == run.next_offset - run.first_offset:
+        return ()
+    offsets = (message.offset() for message in records)
+    return tuple((before + 1, after) for before, after in pairwise(offsets) if before + 1 < after)
 
 
 class Batch:
