@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from eos_client import observe
-from eos_client.core.commit_gate import CommitGate
+from eos_client.core.commit_gate import CommitGate, GateCounters, GateRule
 from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import InputPartition
 from eos_client.errors import ConfigurationError
@@ -93,8 +94,13 @@ class PrometheusMetrics:
         return count
 
     def watch_gate(self, client: str, gate: CommitGate) -> None:
-        """Show the gate's counters at each scrape: rulings by rule, needed and false skips, held time."""
-        self._scraped.gates[client] = gate
+        """Show the gate's counters at each scrape: rulings by rule, needed and false skips, held time.
+
+        Gates of one ``client`` are counted together, those of loops that have ended included: a counter never falls.
+        """
+        watched = self._scraped.gates.setdefault(client, [])
+        if not any(counters is gate.counters for counters in watched):
+            watched.append(gate.counters)
 
     def watch_health(self, client: str, health: Callable[[], LoopHealth]) -> None:
         """Ask ``health`` at each scrape whether the loop is live and ready; also while its thread hangs."""
@@ -190,7 +196,7 @@ class _Scraped:
     def __init__(self) -> None:
         self.lags: dict[str, dict[InputPartition, int]] = {}
         self.healths: dict[str, Callable[[], LoopHealth]] = {}
-        self.gates: dict[str, CommitGate] = {}
+        self.gates: dict[str, list[GateCounters]] = {}
         self.attempt = FaultLog("metrics").attempt
 
     def collect(self) -> Iterator[Metric]:
@@ -224,12 +230,14 @@ class _Scraped:
             labels=("client", "kind"),
         )
         held = CounterMetricFamily("eos_gate_held_seconds", "Time that commits were held.", labels=("client",))
-        for client, gate in list(self.gates.items()):
-            counters = gate.counters
-            for rule, count in list(counters.by_rule.items()):
+        for client, watched in list(self.gates.items()):
+            by_rule: dict[GateRule, int] = {}
+            for rule, count in chain.from_iterable(list(counters.by_rule.items()) for counters in watched):
+                by_rule[rule] = by_rule.get(rule, 0) + count
+            for rule, count in by_rule.items():
                 rulings.add_metric((client, rule.value), count)
-            skips.add_metric((client, "needed"), counters.skips_needed)
-            skips.add_metric((client, "false"), counters.skips_false)
-            skips.add_metric((client, "unjudged"), counters.skips_unjudged)
-            held.add_metric((client,), counters.held_s)
+            skips.add_metric((client, "needed"), sum(counters.skips_needed for counters in watched))
+            skips.add_metric((client, "false"), sum(counters.skips_false for counters in watched))
+            skips.add_metric((client, "unjudged"), sum(counters.skips_unjudged for counters in watched))
+            held.add_metric((client,), sum(counters.held_s for counters in watched))
         yield from (rulings, skips, held)
