@@ -171,8 +171,8 @@ class NeverBuilt:
         raise ClientClosedError(f"{message}: {method}() was called before super().__init__(). Call that first.")
 
     def __getattr__(self, method: str) -> object:
-        """Raise ClientClosedError for ``method`` of a part, but AttributeError for what ``help()`` looks for."""
-        if method.startswith("__"):
+        """Raise ClientClosedError for ``method`` of a part; AttributeError for what ``help()`` and mocks look for."""
+        if method.startswith("_"):
             raise AttributeError(method)
         return self.admit(method, claims=False)
 

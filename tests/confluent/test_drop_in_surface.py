@@ -5,6 +5,7 @@ from __future__ import annotations
 import pydoc
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, create_autospec
 
 import confluent_kafka
 import pytest
@@ -53,6 +54,30 @@ def test_a_producer_has_the_librarys_public_names_and_those_on_the_list(producer
 @pytest.mark.parametrize("client", [EosConsumer, EosProducer])
 def test_pythons_help_describes_a_client(client):
     assert client.__name__ in pydoc.render_doc(client)
+
+
+@pytest.mark.parametrize("client", [EosConsumer, EosProducer])
+@pytest.mark.parametrize(
+    "stub", [lambda client: Mock(spec=client), create_autospec, lambda client: create_autospec(client, instance=True)]
+)
+def test_a_client_can_be_stubbed_by_its_class(client, stub):
+    stubbed = stub(client)
+    stubbed.close()
+    stubbed.close.assert_called_once_with()
+    with pytest.raises(AttributeError):
+        _ = stubbed.no_such_name
+
+
+@pytest.mark.parametrize("client", [EosConsumer, EosProducer])
+def test_a_name_that_a_client_does_not_have_is_no_attribute_of_one_that_was_never_built(client):
+    never_built = client.__new__(client)
+    assert not hasattr(never_built, "no_such_name")
+    assert not hasattr(never_built._ownership, "_is_coroutine")
+
+
+@pytest.mark.parametrize("make", ["consumer", "producer"])
+def test_a_client_can_be_stubbed_by_an_instance(make, request):
+    Mock(spec=request.getfixturevalue(make)).close()
 
 
 def test_the_page_on_the_wrappers_names_what_is_ours_on_both():
