@@ -39,6 +39,11 @@ def _main() -> None:
             file=sys.stderr,
         )
         sys.exit(ExitCode.EXTRA_MISSING)
+    except ImportError as unmet:
+        if unmet.name != "confluent_kafka":
+            raise
+        print(unmet, file=sys.stderr)
+        sys.exit(ExitCode.EXTRA_MISSING)
     with _streams_that_may_be_closed_or_full():
         app(prog_name="eos-client")
 

@@ -34,7 +34,10 @@ class ExitCode(IntEnum):
     OUTCOME_UNKNOWN = 10, "the outcome of a commit is unknown: start again, the group's committed offsets decide"
     EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"
     NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
-    EXTRA_MISSING = 13, "a package of an extra is missing: pip install 'eos-client[cli]', for txn 'eos-client[cli,ops]'"
+    EXTRA_MISSING = (
+        13,
+        "a package is too old, or one of an extra is missing: pip install 'eos-client[cli]', or [cli,ops]",
+    )
     NOT_AUTHENTICATED = 14, "the brokers refuse the credentials, or a certificate: correct them, then start again"
     LETTERS_REFUSED = 15, "redrive: a record is no letter or cannot be sent back; it stays, and the others were sent"
     OUTPUT_LOST = 16, "output was lost: the reader of stdout or stderr is gone, or the disk is full: start again"
