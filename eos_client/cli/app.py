@@ -166,7 +166,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
 
     With --batch it is FUNC(records), and returns or yields the outputs of all of them.
 
-    SIGTERM or Ctrl-C: finish or abort the open transaction, leave the group, exit 0. A second one: at once.
+    SIGTERM, SIGHUP or Ctrl-C: finish or abort the open transaction, leave the group, exit 0. A second one: at once.
     """
     # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
     with _until_stopped(verbose=verbose, log_format=log_format):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -12,6 +13,7 @@ from eos_client.cli.failures import TransformExitedError
 from eos_client.cli.logs import ClientErrors
 from eos_client.cli.metrics import served_metrics
 from eos_client.cli.progress import LoopProgress
+from eos_client.cli.signals import hang_up_as_termination
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
@@ -19,6 +21,8 @@ from eos_client.errors import repr_of
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import log_event
+
+_LOG: Any = structlog.get_logger("eos_client")
 
 
 def run_loop(
@@ -45,7 +49,11 @@ def run_loop(
     client_errors = ClientErrors()
     config = EosConfig({"log_level": LOG_LEVEL_CRITICAL, "error_cb": client_errors, **settings}, **options)
     progress = LoopProgress(progress_interval_s, forward=client_errors.hook_hiding_details_until_started(log_event))
+    if output_topic in input_topics:
+        _LOG.warning("reads_its_own_output", topic=output_topic, advice="each output is an input again; is this meant?")
     with (
+        _remaining_threads_named(),
+        hang_up_as_termination(),
         _exits_named(),
         served_metrics(*metrics_at) as metrics,
         ExactlyOnceLoop(
@@ -62,6 +70,17 @@ def run_loop(
             metrics.watch_gate(config.group_id, loop.gate)
             metrics.watch_health(config.group_id, loop.health)
         loop.run()
+
+
+@contextmanager
+def _remaining_threads_named() -> Iterator[None]:
+    """Say at the end which threads keep the process alive: Python waits for those that are no daemons."""
+    try:
+        yield
+    finally:
+        others = (each for each in threading.enumerate() if each is not threading.current_thread())
+        if names := sorted(each.name for each in others if not each.daemon):
+            _LOG.warning("waiting_for_threads", threads=names, advice="end them, or start them with daemon=True")
 
 
 @contextmanager
@@ -82,5 +101,5 @@ def _probes(loop: ExactlyOnceLoop, host: str, port: int | None) -> AbstractConte
         return nullcontext()
     server = ProbeServer(loop.health, port, host)
     host, port = server.address
-    structlog.get_logger("eos_client").info("health_endpoint", host=host, port=port)
+    _LOG.info("health_endpoint", host=host, port=port)
     return server

@@ -1,4 +1,4 @@
-"""What SIGTERM and Ctrl-C do to a command."""
+"""What SIGTERM, SIGHUP and Ctrl-C do to a command."""
 
 from __future__ import annotations
 
@@ -26,3 +26,17 @@ def signals_handled(handler: Callable[[int, FrameType | None], object]) -> Itera
 def signals_as_interrupt() -> AbstractContextManager[None]:
     """Interrupt a waiting command by KeyboardInterrupt, so that every ``with`` block cleans up."""
     return signals_handled(signal.default_int_handler)
+
+
+@contextmanager
+def hang_up_as_termination() -> Iterator[None]:
+    """Take SIGHUP, which a closed terminal sends, for SIGTERM inside the block; not where ``nohup`` has it ignored."""
+    number = getattr(signal, "SIGHUP", None)  # not on Windows
+    if number is None or signal.getsignal(number) is signal.SIG_IGN:
+        yield
+        return
+    before = signal.signal(number, lambda *_: signal.raise_signal(signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(number, before)

@@ -1,6 +1,7 @@
 """``eos-client run`` on a real broker, and on the simulated cluster where a transform ends the process."""
 
 import json
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from eos_client import ExactlyOnceLoop
 from eos_client.cli.app import app
 from eos_client.cli.exit_codes import ExitCode
+from eos_client.cli.signals import hang_up_as_termination
 from eos_client.confluent.admin.topic_records import GroupOffsets
 from eos_client.testing import SimulatedCluster
 from tests.support.waiting import wait_for
@@ -40,6 +42,35 @@ def test_plain_bytes_go_to_the_target_topic_and_sigterm_ends_with_status_0(
     assert worker.events[-1]["event"] in {"loop_stopped", "loop_progress"}
     # Long before a session ends.
     wait_for(lambda: cluster.admin.group(f"{cluster.prefix}-group").state == "empty", "an empty group", timeout_s=20.0)
+
+
+def test_sighup_leaves_the_group_and_threads_that_keep_the_process_alive_are_named(
+    cluster: Any, tmp_path: Path, eos_client: Any
+) -> None:
+    source = cluster.topic("source")
+    (tmp_path / "price.py").write_text(
+        "import threading\n"
+        "threading.Thread(target=threading.Event().wait, name='price-feed').start()\n"
+        "def price(record):\n"
+        "    return None\n"
+    )
+    cluster.load(source, [b"a"])
+    worker = eos_client(*run_line(cluster, "price.py:price", source, source, "--log-format", "json"))
+    assert worker.wait_for_event("reads_its_own_output")["topic"] == source
+    worker.wait_for(lambda: committed(cluster, source) == {0: 1}, "commit")
+    worker.process.send_signal(signal.SIGHUP)
+    assert worker.wait_for_event("waiting_for_threads")["threads"] == ["price-feed"]
+    assert worker.events[-1]["event"] == "waiting_for_threads"
+    wait_for(lambda: cluster.admin.group(f"{cluster.prefix}-group").state == "empty", "an empty group", timeout_s=20.0)
+
+
+def test_sighup_that_nohup_has_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with hang_up_as_termination():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_output_records_choose_their_topic_key_and_headers(cluster: Any, tmp_path: Path, eos_client: Any) -> None:
