@@ -254,6 +254,7 @@ class EosConsumer:
     @owned(exclusive=True, allow_in_callbacks=True)
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
+        self._missing = MissingTopics(self.member, (), self._clock)
         self.member.unsubscribe()
 
     @owned(exclusive=True, allow_in_callbacks=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -11,15 +10,17 @@ from eos_client.confluent.diagnosis import unreachable
 from eos_client.confluent.failures.client_failures import lacks_credentials
 from eos_client.confluent.failures.consumer_failures import event_code, input_error
 from eos_client.confluent.failures.kafka_errors import is_fatal
-from eos_client.confluent.preflight import is_reachable, require_topics
+from eos_client.confluent.preflight import has_topic, is_reachable, require_topics
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
-from eos_client.core.model import Partitions
+from eos_client.core.model import InputPartition, is_pattern
 from eos_client.errors import ClusterUnavailableError
 from eos_client.observe import ClientReported, EventHook
 from eos_client.ports import Clock
 
 _ANSWER_LIMIT_S = 1.0
-_SPREAD_WAIT_S = 1.0  # until all brokers know that a topic was deleted
+_LOOK_INTERVAL_S = 3.0
+_SPREAD_WAIT_S = 2.0  # until all brokers know that a topic was created or deleted
+_PACE_S = 0.1  # between two topics
 _RETRY_INTERVAL_S = 5.0
 
 
@@ -80,33 +81,57 @@ class RefusedCredentials:
 
 
 class MissingTopics:
-    """The subscribed topics whose existence is still to be confirmed, at first or since their partitions left.
+    """The topics subscribed by name that the cluster does not have, or not any more.
 
-    Only a KIP-848 group needs this: its coordinator does not report missing topics to members.
+    librdkafka reports none to a KIP-848 member, and a deleted one to a classic member only at the next
+    ``topic.metadata.refresh.interval.ms`` (300 s). So a topic of which nothing was handed over since the last look is
+    looked up every ``_LOOK_INTERVAL_S``, by a request for this topic alone; a topic that is being read costs nothing.
+    The metadata of one broker may be old: ``missing`` are those that one answer lacks, and a second answer decides.
     """
 
     def __init__(
         self, consumer: ConfluentConsumer, topics: Sequence[str], clock: Clock, *, are_confirmed: bool = False
     ) -> None:
+        self.missing: frozenset[str] = frozenset()
         self._consumer = consumer
-        self._topics = frozenset(topics if consumer.membership.is_member_epoch else ())
-        self._unconfirmed = frozenset() if are_confirmed else self._topics
-        self._assigned: Partitions = frozenset()
         self._clock = clock
-        self._ask_at = clock()
+        is_reported = are_confirmed or not consumer.membership.is_member_epoch
+        self._ask_at = clock() + (_LOOK_INTERVAL_S if is_reported else 0.0)
+        self._look_at = {topic: self._ask_at for topic in topics if not is_pattern(topic)}
+        self._read_up_to: dict[str, dict[InputPartition, int]] = {}
 
     def require(self) -> None:
         """Raise ClusterUnfitError for a named topic that does not exist; a cluster without an answer is asked again."""
-        assigned = self._consumer.membership.assigned
-        if self._topics and assigned is not self._assigned:
-            departed = self._topics & {p.topic for p in self._assigned} - {p.topic for p in assigned}
-            if departed:
-                self._unconfirmed |= departed
-                self._ask_at = self._clock() + _SPREAD_WAIT_S
-            self._assigned = assigned
-        if not self._unconfirmed or self._clock() < self._ask_at:
+        if self._clock() < self._ask_at or not self._look_at:
             return
-        self._ask_at = self._clock() + _RETRY_INTERVAL_S
-        with suppress(ClusterUnavailableError):
-            require_topics(self._consumer, sorted(self._unconfirmed), _ANSWER_LIMIT_S, self._clock)
-            self._unconfirmed = frozenset()
+        topic = min(self._look_at, key=self._look_at.__getitem__)
+        wait_s, pace_s = self._look_up(topic), _PACE_S
+        if wait_s is None:
+            wait_s = pace_s = _RETRY_INTERVAL_S
+        self._look_at[topic] = self._clock() + wait_s
+        self._ask_at = max(min(self._look_at.values()), self._clock() + pace_s)
+
+    def _look_up(self, topic: str) -> float | None:
+        """Ask whether ``topic`` exists if nothing of it was read since the last look; return when to look again.
+
+        None: no broker has answered.
+        """
+        read_up_to = {p: offset for p, offset in self._consumer.handed.next_offsets.items() if p.topic == topic}
+        if topic in self.missing:
+            return self._require_at_last(topic)
+        if not read_up_to.items() <= self._read_up_to.get(topic, {}).items():
+            self._read_up_to[topic] = read_up_to
+            return _LOOK_INTERVAL_S
+        is_there = has_topic(self._consumer, topic, _ANSWER_LIMIT_S)
+        if is_there is False:
+            self.missing |= {topic}
+            return _SPREAD_WAIT_S
+        return None if is_there is None else _LOOK_INTERVAL_S
+
+    def _require_at_last(self, topic: str) -> float | None:
+        try:
+            require_topics(self._consumer, [topic], _ANSWER_LIMIT_S, self._clock)
+        except ClusterUnavailableError:
+            return None
+        self.missing -= {topic}
+        return _LOOK_INTERVAL_S

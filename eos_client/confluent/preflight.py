@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import unreachable
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.core.error_codes import TOPIC_UNREADABLE
 from eos_client.core.model import is_pattern
 from eos_client.errors import ClusterUnfitError
 from eos_client.ports import Clock
@@ -62,6 +63,18 @@ def is_reachable(consumer: ConfluentConsumer, limit_s: float) -> bool:
     except KafkaException:
         return False
     return True
+
+
+def has_topic(consumer: ConfluentConsumer, topic: str, limit_s: float) -> bool | None:
+    """Whether a broker knows ``topic`` and lets this client see it; None where none answers in time.
+
+    Other errors of a topic pass, such as that of a leader which is not elected yet.
+    """
+    try:
+        error = consumer.list_topics(topic, limit_s).topics[topic].error
+    except KafkaException:
+        return None
+    return error is None or error.name() not in TOPIC_UNREADABLE
 
 
 def _require(ask: Callable[[], Any], topics: Sequence[str], role: str, wait_s: float, clock: Clock) -> None:

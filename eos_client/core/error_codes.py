@@ -34,6 +34,9 @@ TOPIC_UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
 TOPIC_MISSING = frozenset({TOPIC_UNKNOWN, "_UNKNOWN_TOPIC"})
 """The topic does not exist, said by a broker or by librdkafka's metadata."""
 
+TOPIC_UNREADABLE = TOPIC_MISSING | {TOPIC_FORBIDDEN, "TOPIC_EXCEPTION"}
+"""The topic does not exist, may not be seen, or has a name that no topic may have."""
+
 PARTITION_UNKNOWN = "_UNKNOWN_PARTITION"
 """The topic has no such partition, said by librdkafka's metadata, which may be some minutes old."""
 

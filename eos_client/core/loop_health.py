@@ -31,7 +31,7 @@ class LoopVitals:
     ``is_forked_copy``: the asking process was forked later than the loop was built, and does not run it.
     ``is_assigned``: the group has given this member its assignment, which may be empty, and has not taken all of it
     back. ``generation``: the newest one for which no rebalance callback can be waiting; ``needs_sync``: there is a
-    newer one, for which that is not known yet.
+    newer one, for which that is not known yet. ``missing_topics``: named topics that a broker did not know any more.
     """
 
     now_s: float
@@ -44,6 +44,7 @@ class LoopVitals:
     is_assigned: bool = False
     generation: GroupGeneration = UNJOINED
     needs_sync: bool = False
+    missing_topics: frozenset[str] = frozenset()
     gate: GateState
     gate_settings: GateSettings
 
@@ -75,6 +76,9 @@ def _why_not_ready(vitals: LoopVitals) -> Iterator[str]:
         yield "run() has not been called yet."
     elif vitals.stop_reason is not None:
         yield f"The loop is stopping: {vitals.stop_reason}."
+    elif vitals.missing_topics:
+        names = ", ".join(map(repr, sorted(vitals.missing_topics)))
+        yield f"The input topic {names} does not exist any more, or may not be seen; the cluster is asked once more."
     elif not vitals.is_assigned:
         yield "The group has not assigned partitions to this member yet, or has taken all of them back."
     elif vitals.needs_sync:

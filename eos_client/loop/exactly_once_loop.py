@@ -50,7 +50,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     A topic that begins with ``^`` is a pattern. The loop waits for a topic that matches it: a classic member looks
     again every ``topic.metadata.refresh.interval.ms`` (librdkafka's default: 300,000 ms), for a KIP-848 member the
-    broker looks. Deleting a topic that only a pattern matched does not end the loop; deleting a named topic does.
+    broker looks. Deleting a topic that only a pattern matched does not end the loop; deleting a named topic does,
+    within about ten seconds.
     ``transform`` gets one record and returns, or yields, its outputs: ``OutputRecord`` objects, or ``bytes`` for
     ``output_topic``. With deserialisers it is a ``Record[K, V]`` of the types that they give. It may run again for the
     same record after an abort, so it must not have side effects elsewhere.
@@ -147,7 +148,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """Return whether the loop is live and ready, and why not; may be called from any thread, at any time.
 
         Live: it has polled within ``liveness_limit_s``. Ready: it is live, the group has assigned partitions to it (or
-        none, to a standby), every rebalance callback was served, and the gate would let a commit pass.
+        none, to a standby), every rebalance callback was served, no named topic is missing, and the gate would let a
+        commit pass.
         """
         membership = self._member.membership
         return health_of(
@@ -161,6 +163,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 is_assigned=membership.is_assigned,
                 generation=membership.synced_generation,
                 needs_sync=membership.needs_sync,
+                missing_topics=self._missing.missing,
                 gate=self.gate.state,
                 gate_settings=self.gate.settings,
             )

@@ -36,6 +36,7 @@ def test_a_loop_that_polls_and_may_commit_is_live_and_ready_without_a_reason():
         ({"stop_reason": "SIGTERM", "has_ended": True}, False, "ended: SIGTERM"),
         ({"has_ended": True}, False, "ended: closed"),
         ({"is_forked_copy": True}, False, "does not run in this process, which was forked"),
+        ({"missing_topics": frozenset({"orders"})}, True, "topic 'orders' does not exist any more"),
         ({"is_assigned": False}, True, "not assigned"),
         ({"needs_sync": True}, True, "callbacks of it may be waiting"),
         ({"generation": UNJOINED}, True, "not_a_member"),

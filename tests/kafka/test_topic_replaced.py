@@ -8,6 +8,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
+from eos_client.confluent.preflight import has_topic
 from eos_client.errors import ClusterUnfitError, InputPositionError
 from tests.kafka.kafka_support import values
 from tests.kafka.loop_support import LoopThread
@@ -56,7 +57,7 @@ def is_missing(message):
 def test_a_named_topic_that_was_deleted_ends_blocks(any_stage):
     stage = any_stage
     stage.load([OLD, 0])
-    consumer, producer = stage.subscribed(**REFRESH_OFTEN), stage.producer()
+    consumer, producer = stage.subscribed(), stage.producer()
     stage.copy_until(producer, consumer, lambda: stage.committed().get(0) == OLD)
     stage.admin.delete_topics([stage.source])[stage.source].result(WAIT_S)
 
@@ -79,17 +80,25 @@ def test_a_named_topic_that_was_deleted_is_an_event_outside_blocks_as_in_conflue
     wait_for(lambda: any(map(is_missing, events)), "the event", lambda: events.extend(consumer.consume(100, 0.2)))
 
 
-def test_a_named_topic_that_was_deleted_ends_a_loop(any_stage):
+def test_one_of_two_named_topics_that_was_deleted_ends_a_loop_which_is_not_ready_before(any_stage):
     stage = any_stage
     stage.load([OLD, 0])
-    config = EosConfig(stage.consumer_settings(**REFRESH_OFTEN), group_id=stage.group, commit_interval_s=0.05)
-    loop = ExactlyOnceLoop(config, [stage.source], lambda _: None, hook=stage.events.append)
+    config = EosConfig(stage.consumer_settings(), group_id=stage.group, commit_interval_s=0.05)
+    loop = ExactlyOnceLoop(config, [stage.sink, stage.source], lambda _: None, hook=stage.events.append)
     running = LoopThread(loop, stage.events)
     wait_for(lambda: loop.counters.records_in == OLD, "the records to be processed")
     stage.admin.delete_topics([stage.source])[stage.source].result(WAIT_S)
+    wait_for(lambda: f"topic {stage.source!r} does not exist" in str(loop.health().reasons), "the reason")
     error = running.ended()
     assert isinstance(error, ClusterUnfitError)
     assert stage.source in str(error)
+
+
+def test_a_consumer_that_looks_a_topic_up_does_not_create_it(stage):
+    consumer, topic = stage.consumer(), f"{stage.source}-missing"
+    for _ in range(2):
+        assert has_topic(consumer.member, topic, WAIT_S) is False
+    assert topic not in stage.admin.list_topics(timeout=WAIT_S).topics
 
 
 def test_a_named_topic_that_was_replaced_after_its_partitions_were_revoked_is_an_error(stage):

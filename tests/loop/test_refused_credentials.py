@@ -1,7 +1,10 @@
 """A loop without work whose credentials are not taken any more: it asks, and ends when nobody has taken them."""
 
+import math
+
 import pytest
 
+from eos_client.clients import input_events
 from eos_client.errors import AuthenticationError
 from eos_client.testing.simulator import SimulatedCluster
 from tests.loop.bench import Bench
@@ -9,6 +12,11 @@ from tests.loop.bench import Bench
 LIMIT_S = 60.0
 REPORTED_AT_S = 5.0
 QUESTIONS_MAX = 1_000
+
+
+@pytest.fixture(autouse=True)
+def without_questions_about_topics(monkeypatch):
+    monkeypatch.setattr(input_events, "_LOOK_INTERVAL_S", math.inf)
 
 
 class Idle:
