@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
-from eos_client.clients.input_events import InputEvents, MissingTopics
+from eos_client.clients.input_events import InputEvents, MissingTopics, UnmatchedPatterns
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction import TransactionSession
@@ -91,6 +91,7 @@ class EosConsumer:
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
         self._events = InputEvents(self.member, hook)
         self._missing = MissingTopics(self.member, (), clock)
+        self._unmatched = UnmatchedPatterns(self.member, (), hook, clock)
         self._lag_reported: dict[InputPartition, int] = {}
         self.open_work = OpenWork(self.member, self._plain, hook, clock)
         self._ownership = ownership
@@ -161,6 +162,7 @@ class EosConsumer:
     def _next(self, count: int, timeout: float) -> list[Any]:
         self.open_work.resolve_pending()
         self._report_lag()
+        self._unmatched.report()
         self.member.fetching.begin_call()
         session = self.open_work.session
         if session is not None and session.block.is_open:
@@ -248,14 +250,19 @@ class EosConsumer:
         tracked = self._membership.tracking_errors_of
         theirs = ApplicationCallbacks(self, *map(tracked, (on_assign, on_revoke, on_lost)))
         self.open_work.record_subscription()
-        self._missing = MissingTopics(self.member, list(topics), self._clock)
         self._membership.subscribe(topics, ComposedListener(ours, theirs))
+        self._look_up(topics)
+
+    def _look_up(self, topics: list[str]) -> None:
+        """Let ``topics`` be looked up from now on while nothing of them is read."""
+        self._missing = MissingTopics(self.member, list(topics), self._clock)
+        self._unmatched = UnmatchedPatterns(self.member, list(topics), self._hook, self._clock)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
-        self._missing = MissingTopics(self.member, (), self._clock)
         self.member.unsubscribe()
+        self._look_up([])
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def assign(self, partitions: list[TopicPartition]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +11,10 @@ from eos_client.confluent.diagnosis import unreachable
 from eos_client.confluent.failures.client_failures import lacks_credentials
 from eos_client.confluent.failures.consumer_failures import event_code, input_error
 from eos_client.confluent.failures.kafka_errors import is_fatal
-from eos_client.confluent.preflight import has_topic, is_reachable, require_topics
+from eos_client.confluent.preflight import has_topic, known_topics, require_topics
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
 from eos_client.core.model import InputPartition, is_pattern
+from eos_client.core.whole_patterns import is_known_to_python, no_match, unmatched
 from eos_client.errors import ClusterUnavailableError
 from eos_client.observe import ClientReported, EventHook
 from eos_client.ports import Clock
@@ -21,6 +23,7 @@ _ANSWER_LIMIT_S = 1.0
 _LOOK_INTERVAL_S = 3.0
 _SPREAD_WAIT_S = 2.0  # until all brokers know that a topic was created or deleted
 _PACE_S = 0.1  # between two topics
+_PATTERN_INTERVAL_S = 300.0
 _RETRY_INTERVAL_S = 5.0
 
 
@@ -50,7 +53,8 @@ class InputEvents:
         if meaning is EventMeaning.REPORT:
             self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
         elif meaning is not EventMeaning.IGNORE:
-            raise input_error(error, topic=topic, group_id=self._consumer.library.group_id)
+            patterns = self._consumer.membership.patterns
+            raise input_error(error, topic=topic, group_id=self._consumer.library.group_id, patterns=patterns)
 
 
 class RefusedCredentials:
@@ -73,7 +77,7 @@ class RefusedCredentials:
         if not lacks_credentials(reported.last) or self._clock() < self._ask_at:
             return
         self._since = self._clock() if self._since is None else self._since
-        if is_reachable(self._consumer, _ANSWER_LIMIT_S):
+        if known_topics(self._consumer, _ANSWER_LIMIT_S) is not None:
             reported.last = self._since = None
         elif self._clock() - self._since >= self._limit_s:
             raise unreachable(self._consumer.settings, self._limit_s, reported)
@@ -135,3 +139,35 @@ class MissingTopics:
             return None
         self.missing -= {topic}
         return _LOOK_INTERVAL_S
+
+
+class UnmatchedPatterns:
+    """The patterns of a KIP-848 member that match no topic: reported to the hook, because librdkafka reports none.
+
+    They are looked up as often as a classic member looks for new topics, and not while partitions of a match are ours.
+    """
+
+    def __init__(self, consumer: ConfluentConsumer, topics: Sequence[str], hook: EventHook, clock: Clock) -> None:
+        patterns = filter(is_pattern, topics if consumer.membership.is_member_epoch else ())
+        self._patterns = frozenset(filter(is_known_to_python, patterns))
+        self._reported: frozenset[str] = frozenset()
+        self._consumer = consumer
+        self._hook = hook
+        self._clock = clock
+        self._look_at = clock() + _LOOK_INTERVAL_S if self._patterns else math.inf
+
+    def report(self) -> None:
+        """Report those that match nothing and did before, or that were not looked up yet."""
+        if self._clock() < self._look_at:
+            return
+        self._look_at = self._clock() + _PATTERN_INTERVAL_S
+        missing = unmatched(self._patterns, {p.topic for p in self._consumer.membership.assigned})
+        if missing:
+            topics = known_topics(self._consumer, _ANSWER_LIMIT_S)
+            if topics is None:
+                self._look_at = self._clock() + _RETRY_INTERVAL_S
+                return
+            missing = unmatched(missing, topics)
+            for pattern in sorted(missing - self._reported):
+                self._hook(ClientReported(client="consumer", error=no_match(pattern, topics)))
+        self._reported = missing

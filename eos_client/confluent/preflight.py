@@ -56,13 +56,12 @@ def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], li
             raise unreachable(producer.library.settings, limit_s, producer.library.last_errors) from error
 
 
-def is_reachable(consumer: ConfluentConsumer, limit_s: float) -> bool:
-    """Whether a broker answers within ``limit_s`` seconds."""
+def known_topics(consumer: ConfluentConsumer, limit_s: float) -> frozenset[str] | None:
+    """Return the topics that this client may see; None if no broker answers within ``limit_s`` seconds."""
     try:
-        consumer.list_topics(timeout=limit_s)
+        return frozenset(consumer.list_topics(timeout=limit_s).topics)
     except KafkaException:
-        return False
-    return True
+        return None
 
 
 def has_topic(consumer: ConfluentConsumer, topic: str, limit_s: float) -> bool | None:

@@ -49,8 +49,11 @@ GROUP_PROTOCOL_DIFFERS = "INCONSISTENT_GROUP_PROTOCOL"
 SESSION_TIMEOUT_REFUSED = "INVALID_SESSION_TIMEOUT"
 """``session.timeout.ms`` is outside of the brokers' bounds."""
 
+PATTERN_REFUSED = "INVALID_REGULAR_EXPRESSION"
+"""RE2/J, with which brokers match the patterns of KIP-848 members, does not take a pattern of the subscription."""
+
 GROUP_NOT_ADMITTED = frozenset(
-    {GROUP_FULL, GROUP_PROTOCOL_DIFFERS, SESSION_TIMEOUT_REFUSED, "INVALID_GROUP_ID", "INVALID_REGULAR_EXPRESSION"}
+    {GROUP_FULL, GROUP_PROTOCOL_DIFFERS, SESSION_TIMEOUT_REFUSED, "INVALID_GROUP_ID", PATTERN_REFUSED}
 )
 """The group refuses the consumer as it is configured: joining again changes nothing."""
 

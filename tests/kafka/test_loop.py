@@ -2,9 +2,9 @@
 
 import time
 
-from eos_client import ExactlyOnceLoop, OutputRecord
+from eos_client import EosConsumer, ExactlyOnceLoop, OutputRecord
 from eos_client.observe import ClientReported, LoopStarted, LoopStopped, TransactionCommitted
-from tests.kafka.loop_support import EventLog, Job
+from tests.kafka.loop_support import KIP_848, EventLog, Job
 from tests.support.waiting import wait_for
 from tests.verification.topics import delete_topics
 
@@ -146,6 +146,30 @@ def test_a_pattern_that_matches_nothing_yet_is_reported_and_waited_for(kafka_bro
         job.await_committed()
         running.stop()
         assert job.values() == [b"%d" % n for n in range(10)]
+
+
+def assert_named(told, pattern, topic):
+    assert f"no topic matches {pattern!r}" in told[0].error
+    assert f"{pattern + '.*'!r} would match {topic!r}" in told[0].error
+
+
+def test_a_pattern_that_brokers_match_as_a_whole_is_reported_with_the_one_that_was_meant(kafka_broker):
+    with Job(kafka_broker) as job:
+        topic, pattern = job.more_topics("whole"), f"^whole-{job.group[:-2]}"
+        running = job.start(topics=[pattern], kafka=KIP_848)
+        assert_named(running.events.wait_for(ClientReported), pattern, topic)
+        running.stop()
+
+
+def test_a_pattern_of_a_consumer_without_blocks_is_reported_as_well(kafka_broker):
+    with Job(kafka_broker) as job:
+        topic, pattern = job.more_topics("whole"), f"^whole-{job.group[:-2]}"
+        events = EventLog()
+        settings = {"bootstrap.servers": job.bootstrap, "group.id": job.group, **KIP_848}
+        with EosConsumer(settings, hook=events) as consumer:
+            consumer.subscribe([pattern])
+            told = wait_for(lambda: events.of(ClientReported), "the report", lambda: consumer.poll(0.1))
+        assert_named(told, pattern, topic)
 
 
 def test_a_topic_that_a_pattern_matched_may_be_deleted(kafka_broker):

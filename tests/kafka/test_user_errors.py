@@ -12,7 +12,7 @@ from eos_client.errors import (
     ConfigurationError,
     TransformError,
 )
-from tests.kafka.loop_support import COOPERATIVE, EAGER, EventLog, Job
+from tests.kafka.loop_support import COOPERATIVE, EAGER, KIP_848, EventLog, Job
 from tests.support.waiting import wait_for
 
 SECONDS = 30.0  # on a machine with other things to do; a call without its limit never ends
@@ -112,6 +112,31 @@ def test_a_session_longer_than_the_broker_admits_is_named_with_the_limits(kafka_
         loop_on(job.bootstrap, [job.source], kafka=too_long).run()
     assert "INVALID_SESSION_TIMEOUT" in str(caught.value)
     assert "group.max.session.timeout.ms" in str(caught.value)
+
+
+def test_a_pattern_that_the_brokers_refuse_is_named_with_what_re2_lacks_by_the_loop_and_by_a_block(kafka_broker):
+    with Job(kafka_broker) as job:
+        pattern = r"^(in)-(a|b)\2"
+        error = job.start(topics=[pattern], kafka=KIP_848).ended()
+        assert isinstance(error, ClusterUnfitError), repr(error)
+        settings = {"bootstrap.servers": job.bootstrap, "group.id": job.group, **KIP_848}
+        consumer, producer = EosConsumer(settings), EosProducer({"bootstrap.servers": job.bootstrap})
+        with consumer, producer:
+            producer.init_transactions()
+            consumer.subscribe([pattern])
+            with pytest.raises(ClusterUnfitError) as caught:
+                blocks_until_error(consumer, producer)
+        for told in (str(error), str(caught.value)):
+            assert "INVALID_REGULAR_EXPRESSION" in told
+            assert repr(pattern) in told
+            assert "back-reference" in told
+
+
+def blocks_until_error(consumer, producer):
+    began_at = time.monotonic()
+    while time.monotonic() < began_at + SECONDS:
+        with producer.transaction(consumer):
+            consumer.consume(1, 0.2)
 
 
 def test_an_assignor_that_the_group_does_not_share_is_named_by_the_loop_and_by_a_block(kafka_broker):

@@ -1,4 +1,4 @@
-"""A named topic that is deleted under a client ends it within seconds, at the cost of a question while it is silent."""
+"""A named topic that is deleted under a client ends it within seconds, and a pattern that matches nothing is told."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 from eos_client import EosConsumer, EosProducer
 from eos_client.errors import ClusterUnfitError
+from eos_client.observe import ClientReported
 from eos_client.testing.simulator import SimulatedCluster
 from tests.loop.bench import BROKERS, Bench
 
@@ -166,3 +167,62 @@ def test_what_a_consumer_has_unsubscribed_from_may_be_deleted(simulated_cluster)
         with producer.transaction(consumer):
             consumer.consume(10, 0.5)
     assert library.asked == []
+
+
+class Waiting:
+    """A member that is subscribed to `^later.*` and to the topic `payments`, and what it was told of patterns."""
+
+    def __init__(self, cluster, protocol="consumer"):
+        self.cluster, self.told = cluster, []
+        if "payments" not in cluster.brokers.topics:
+            cluster.create_topic("payments")
+        settings = {**BROKERS, "group.id": "billing", "group.protocol": protocol}
+        self.consumer = EosConsumer(settings, hook=self._heard, factory=cluster.consumer, clock=cluster.clock)
+        self.consumer.subscribe(["^later.*", "payments"])
+
+    def _heard(self, event):
+        if isinstance(event, ClientReported) and "no topic matches" in event.error:
+            self.told.append(event.error)
+
+    def poll_for(self, seconds):
+        ends_at = self.cluster.clock() + seconds
+        while self.cluster.clock() < ends_at:
+            self.consumer.poll(1.0)
+
+
+def test_a_pattern_that_matches_no_topic_is_told_once(simulated_cluster):
+    waiting = Waiting(simulated_cluster)
+    waiting.poll_for(TOLD_WITHIN_S)
+    assert len(waiting.told) == 1
+    assert "'^later.*'" in waiting.told[0]
+    waiting.poll_for(1000.0)
+    assert len(waiting.told) == 1
+
+
+def test_a_pattern_that_matches_is_not_told(simulated_cluster):
+    simulated_cluster.create_topic("later-1")
+    waiting = Waiting(simulated_cluster)
+    waiting.poll_for(1000.0)
+    assert waiting.told == []
+
+
+def test_a_pattern_whose_partitions_another_member_has_is_not_told(simulated_cluster):
+    simulated_cluster.create_topic("later-1")
+    members = [Waiting(simulated_cluster) for _ in range(3)]  # for two partitions
+    for _ in range(30):
+        for each in members:
+            each.poll_for(1.0)
+    assert [each.told for each in members] == [[], [], []]
+
+
+def test_a_pattern_is_told_although_the_cluster_has_not_answered_at_first(simulated_cluster):
+    waiting = Waiting(simulated_cluster)
+    simulated_cluster.lose_request("Metadata")
+    waiting.poll_for(2 * TOLD_WITHIN_S)
+    assert len(waiting.told) == 1
+
+
+def test_a_classic_member_hears_of_its_patterns_from_the_client_library_alone(simulated_cluster):
+    waiting = Waiting(simulated_cluster, "classic")
+    waiting.poll_for(1000.0)
+    assert waiting.told == []

@@ -256,7 +256,8 @@ class Fetching:
         """Raise FatalClientError where librdkafka gave the client up, ClusterUnfitError if the group has refused it."""
         if self._library.fatal is not None:
             self._parts.handed.journal = None
-            raise input_error(self._library.fatal, group_id=self._library.group_id)
+            patterns = self._membership.patterns
+            raise input_error(self._library.fatal, group_id=self._library.group_id, patterns=patterns)
 
     def _rewind_to_next(self) -> None:
         """Continue every partition at the first record that was not handed over: an interrupted call may lose records.

@@ -32,6 +32,7 @@ class Membership:
     callback can still be waiting, so that records handed over under it are of partitions that are ours.
     ``needs_sync``: only an emptied queue can show that now. ``is_member_epoch``: KIP-848, whose members may rejoin
     before a callback has run. ``is_of_one_topic``: all records are of the only topic that was ever subscribed to.
+    ``patterns``: those of the subscription.
 
     Within a call into the library, ``left_in_call`` and ``rejoined_in_call`` are the partitions that have left, and
     those that were lost and given back to us as another member. ``callback_interrupted``: an exception has interrupted
@@ -70,7 +71,7 @@ class Membership:
         self._revoked_before_close = False
         self.rejoins = False
         self._subscription: list[str] = []
-        self._has_patterns = False
+        self.patterns: tuple[str, ...] = ()
         self.is_of_one_topic = False
 
     # -- what is known -----------------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ class Membership:
 
     def is_by_pattern(self, topic: str) -> bool:
         """Whether a pattern of the subscription has matched ``topic``: no topic of an assignment by hand is."""
-        return self._has_patterns and not self.names(topic)
+        return bool(self.patterns) and not self.names(topic)
 
     def snapshot(self) -> MembershipSnapshot:
         """Read the group metadata now."""
@@ -138,7 +139,7 @@ class Membership:
             raise
         # Only for the first subscription: records of an earlier one may still be on their way later.
         self.is_of_one_topic = self._listener is None and len(topics) == 1 and not is_pattern(topics[0])
-        self._has_patterns = any(map(is_pattern, topics))
+        self.patterns = tuple(filter(is_pattern, topics))
         self._subscription = list(topics)
         self._listener = listener
         self.rejoins = False

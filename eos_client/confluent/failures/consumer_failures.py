@@ -24,6 +24,7 @@ from eos_client.core.error_codes import (
     GROUP_UNKNOWN,
     INSTANCE_ID_TAKEN,
     OFFSETS_REFUSED,
+    PATTERN_REFUSED,
     READING_FORBIDDEN,
     REFUSED_BY_GROUP,
     SESSION_TIMEOUT_REFUSED,
@@ -42,8 +43,10 @@ _GROUP_REMEDIES = {
     "group.consumer.migration.policy let both in",
     SESSION_TIMEOUT_REFUSED: "Set a session.timeout.ms between the broker's group.min.session.timeout.ms and "
     "group.max.session.timeout.ms",
+    PATTERN_REFUSED: "With group.protocol=consumer the brokers match patterns with RE2, which has no back-references "
+    "(\\1), no look-ahead and no look-behind: write {patterns} without them, or set group.protocol=classic",
 }
-"""What helps a consumer that its group does not admit."""
+"""What helps a consumer that its group does not admit; ``patterns`` are those that it subscribes to."""
 
 _RIVAL = " Another running consumer has its group.instance.id: give each an id of its own."
 _GROUP_CODE_BY_TEXT = {
@@ -63,8 +66,13 @@ def event_code(error: KafkaError) -> str:
     return next((code for text, code in _GROUP_CODE_BY_TEXT.items() if text in error.str()), error.name())
 
 
-def input_error(error: KafkaError, *, topic: str | None = None, group_id: str = "", call: str = "") -> errors.EosError:
-    """Name an error event, of ``topic`` if that is known, or what ``call`` raised, that a consumer ends with."""
+def input_error(
+    error: KafkaError, *, topic: str | None = None, group_id: str = "", patterns: Iterable[str] = (), call: str = ""
+) -> errors.EosError:
+    """Name an error event, of ``topic`` if that is known, or what ``call`` raised, that a consumer ends with.
+
+    ``patterns``: those of the subscription, if they are known.
+    """
     code = event_code(error)
     what = f"{call}{code}: {error.str().rstrip('.')}"
     if meaning_of(ErrorEvent(code, fatal=is_fatal(error))) is EventMeaning.STOP_FATAL:
@@ -76,7 +84,8 @@ def input_error(error: KafkaError, *, topic: str | None = None, group_id: str = 
         return reading_refused(f"{failed} {call}".rstrip(), error, [topic] if topic else [], group_id)
     if code in GROUP_NOT_ADMITTED or code == GROUP_UNKNOWN:
         failed = f"group {group_id!r} does not admit this consumer:"
-    remedy = _GROUP_REMEDIES.get(code, "Repair it, start again")
+    refused = " and ".join(map(repr, patterns)) or "the patterns"
+    remedy = _GROUP_REMEDIES.get(code, "Repair it, start again").format(patterns=refused)
     return make_kafka_error(errors.ClusterUnfitError, error, f"{failed} {what}. {remedy}.")
 
 
