@@ -44,9 +44,10 @@ class Record(Protocol[K_co, V_co]):
 class OutputRecord:
     """One record to write. ``topic=None`` means the loop's default output topic.
 
-    ``value`` and ``key`` are ``str``, ``bytes`` or None, or whatever the serialisers take. ``partition=None`` leaves
-    the choice to the producer's partitioner; ``timestamp_ms=None`` stamps the current time (milliseconds since the
-    epoch, UTC; 1 at least, because librdkafka takes 0 for the current time).
+    ``value`` and ``key`` are ``str``, ``bytes`` or None, or whatever the serialisers take. A buffer, such as a
+    bytearray or an array of numbers, is written as the bytes that it holds when the output is given; an array of
+    objects is refused. ``partition=None`` leaves the choice to the producer's partitioner; ``timestamp_ms=None`` stamps
+    the current time (milliseconds since the epoch, UTC; 1 at least, because librdkafka takes 0 for the current time).
     """
 
     topic: str | None = None

@@ -17,7 +17,7 @@ from operator import length_hint
 from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
-from eos_client.confluent.producer.output_arguments import checked_headers, produce_options
+from eos_client.confluent.producer.output_arguments import UNCHANGEABLE, checked_headers, produce_options
 from eos_client.errors import (
     AbortableError,
     EosError,
@@ -32,12 +32,14 @@ from eos_client.loop.record_failures import LOOP_LEVEL_ERRORS, FailedRecords, St
 from eos_client.loop.transform_results import (
     NOT_OUTPUT_COLLECTIONS,
     SINGLE_OUTPUT_TYPES,
+    USUAL_COLLECTIONS,
+    InvalidOutput,
     TransformUnfitError,
     as_given,
     each_output,
+    invalid_output,
     invalid_result_error,
     outputs_of,
-    require_no_awaitable,
 )
 from eos_client.ports import Output, OutputRecord, Outputs
 
@@ -49,20 +51,12 @@ _WHOLE = (*SINGLE_OUTPUT_TYPES, *NOT_OUTPUT_COLLECTIONS)
 _OBJECTS_AT_ONCE = 64
 
 
-class _InvalidOutput:
-    """Stands for an output of the wrong type until it is written; raises TransformUnfitError for an awaitable one."""
-
-    def __init__(self, given: Any) -> None:
-        self.reason = f"the transform gave {repr_of(given)}; it must return or yield OutputRecord objects or bytes"
-        require_no_awaitable(given, self.reason)
-
-
 def _append_copies(given: Any, outputs: list[Any]) -> None:
     """Append copies of the ``given`` outputs to ``outputs``, because the application may reuse an object.
 
     A record of topic, value, key and at most a list of headers is stored as a tuple of these four.
     """
-    if isinstance(given, _WHOLE):
+    if type(given) not in USUAL_COLLECTIONS and isinstance(given, _WHOLE):
         if isinstance(given, NOT_OUTPUT_COLLECTIONS):
             raise TypeError(given)  # the caller names the error
         given = (given,)
@@ -70,13 +64,15 @@ def _append_copies(given: Any, outputs: list[Any]) -> None:
         if type(output) is bytes:
             outputs.append(output)
         elif isinstance(output, OutputRecord):
-            headers = output.headers
-            if output.partition is None and output.timestamp_ms is None and (headers is None or type(headers) is list):
-                outputs.append((output.topic, output.value, output.key, headers if headers is None else [*headers]))
+            headers, value, key = output.headers, output.value, output.key
+            is_plain = output.partition is None and output.timestamp_ms is None
+            is_plain = is_plain and type(value) in UNCHANGEABLE and type(key) in UNCHANGEABLE
+            if is_plain and (headers is None or type(headers) is list):
+                outputs.append((output.topic, value, key, headers if headers is None else [*headers]))
             else:
                 outputs.append(as_given(output))
         else:
-            outputs.append(bytes(output) if isinstance(output, bytes) else _InvalidOutput(output))
+            outputs.append(bytes(output) if isinstance(output, bytes) else invalid_output(output))
 
 
 def _copies_of(given: Iterable[Any]) -> list[Any]:
@@ -220,10 +216,11 @@ class RecordOutputs:
                 if kind is bytes:
                     outputs.append(made)
                 elif kind is OutputRecord:
-                    headers = made.headers
+                    headers, value, key = made.headers, made.value, made.key
                     is_plain = made.partition is None and made.timestamp_ms is None
+                    is_plain = is_plain and type(value) in UNCHANGEABLE and type(key) in UNCHANGEABLE
                     if is_plain and (headers is None or type(headers) is list):
-                        outputs.append((made.topic, made.value, made.key, headers if headers is None else [*headers]))
+                        outputs.append((made.topic, value, key, headers if headers is None else [*headers]))
                     else:
                         outputs.append(as_given(made))
                 elif made is not None:
@@ -291,7 +288,7 @@ class RecordOutputs:
             output = OutputRecord(topic, value=value, key=key, headers=headers)
         elif type(output) is bytes:
             output = OutputRecord(value=output)
-        elif type(output) is _InvalidOutput:
+        elif type(output) is InvalidOutput:
             raise TypeError(output.reason)
         topic = self._default_topic if output.topic is None else output.topic
         if topic is None:

@@ -12,7 +12,7 @@ from typing import Any
 from eos_client.config import EosConfig
 from eos_client.confluent.serialisation import Deserializers, Serializers
 from eos_client.loop.concurrent_transform import event_loop_of
-from eos_client.loop.transform_results import each_output
+from eos_client.loop.transform_results import as_given, each_output
 
 
 def reader(config: EosConfig[Any, Any]) -> Callable[[Any], Any] | None:
@@ -30,7 +30,7 @@ def reader(config: EosConfig[Any, Any]) -> Callable[[Any], Any] | None:
 def writer(config: EosConfig[Any, Any], default_topic: str | None) -> Callable[[Any], Any] | None:
     """Return a function that serialises an output to bytes; None if outputs are written as they are."""
     serializers = Serializers(config.key_serializer, config.value_serializer)
-    return (lambda output: serializers.output(output, default_topic)) if serializers else None
+    return (lambda output: as_given(serializers.output(output, default_topic))) if serializers else None
 
 
 def with_serialisers(

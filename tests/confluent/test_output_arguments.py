@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eos_client import EosConfig, EosProducer, ExactlyOnceLoop
@@ -130,4 +131,43 @@ def test_a_producer_refuses_such_headers_in_a_block_and_outside_and_goes_on(stag
     with pytest.raises((TypeError, ValueError), match=r"header|surrogates"):
         produce(plain, headers)
     assert plain.flush() == 0
+    assert stage.cluster.values(SINK) == [b"2"]
+
+
+BUFFERS = {"bytearray": bytearray, "memoryview": memoryview, "every other": lambda text: memoryview(text * 2)[::4]}
+
+
+@pytest.mark.parametrize("make", BUFFERS.values(), ids=BUFFERS)
+def test_a_block_writes_the_bytes_of_a_buffer(stage, make):
+    given = make(b"1" * 4)
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, given, given)
+        producer.produce(SINK, given, given)
+        producer.produce(SINK, value=given, key=given)
+    written = [(record.key, record.value) for record in stage.cluster.read(SINK)]
+    assert written == [(bytes(given), bytes(given))] * 3
+
+
+OBJECTS = np.array([b"1", 2], dtype=object)
+
+
+@pytest.mark.parametrize("given", [{"value": OBJECTS}, {"value": b"", "key": OBJECTS}], ids=["value", "key"])
+def test_a_block_refuses_an_array_of_objects_of_which_their_addresses_would_be_written(stage, given):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        with pytest.raises(OutputRefusedError, match="is an array of objects: serialise it to bytes"):
+            txn.produce(SINK, **given)
+        with pytest.raises(TypeError, match="is an array of objects"):
+            producer.produce(SINK, **given)
+        with pytest.raises(TypeError, match="is an array of objects"):
+            producer.produce(SINK, *given.values())
+        txn.produce(SINK, b"2")
+    assert stage.cluster.values(SINK) == [b"2"]
+
+
+def test_a_serialiser_takes_an_array_of_objects(stage):
+    producer, consumer = stage.producer(**{"value.serializer": lambda given, _: b"%d" % len(given)}), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, OBJECTS)
     assert stage.cluster.values(SINK) == [b"2"]

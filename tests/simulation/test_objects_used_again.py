@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from array import array
+from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eos_client import AsyncExactlyOnceLoop, ExactlyOnceLoop, OutputRecord
@@ -156,6 +160,125 @@ async def one_content_of_a_batch_later(records: list[Any]) -> Any:
 def test_what_is_serialised_may_be_filled_again_too(cluster: SimulatedCluster, transform: Any, form: str) -> None:
     run(cluster, transform, form, value_serializer=lambda content, _: json.dumps(content).encode())
     assert [json.loads(value)["number"].encode() for value in cluster.values("invoices")] == NUMBERS
+
+
+BUFFER = bytearray(4)
+BUFFERS: dict[str, Any] = {
+    "bytearray": BUFFER,
+    "memoryview": memoryview(BUFFER),
+    "array": array("B", BUFFER),
+    "numpy": np.zeros(4, np.uint8),
+    "every other element": np.zeros(8, np.uint8)[::2],
+}
+NUMBERED = [b"%03d" % number + mark for number in range(COUNT) for mark in (b"a", b"b")]
+
+
+def filled_again(buffer: Any, write: Callable[[Any], Any]) -> Callable[[Any], Iterator[Any]]:
+    def outputs(record: Any) -> Iterator[Any]:
+        for mark in b"ab":
+            for place, content in enumerate(b"%03d%c" % (int(record.value()), mark)):
+                buffer[place] = content
+            yield write(buffer)
+
+    return outputs
+
+
+def in_form(outputs: Callable[[Any], Iterator[Any]], form: str) -> Any:
+    async def later(record: Any) -> Any:
+        for output in outputs(record):
+            yield output
+
+    async def all_later(records: list[Any]) -> Any:
+        for record in records:
+            for output in outputs(record):
+                yield output
+
+    def of_all(records: list[Any]) -> Iterator[Any]:
+        for record in records:
+            yield from outputs(record)
+
+    return {"transform": outputs, "transform_batch": of_all, "async": later}.get(form, all_later)
+
+
+@pytest.mark.parametrize("options", [{}, LETTERS], ids=["stop", "dead_letter"])
+@pytest.mark.parametrize("form", ["transform", "transform_batch", "async", "async batch"])
+@pytest.mark.parametrize("buffer", BUFFERS.values(), ids=BUFFERS)
+def test_a_buffer_that_is_filled_again_is_written_as_it_was_given(
+    cluster: SimulatedCluster, buffer: Any, form: str, options: Any
+) -> None:
+    outputs = filled_again(buffer, lambda given: OutputRecord(value=given, key=given))
+    run(cluster, in_form(outputs, form), form, **options)
+    assert cluster.values("invoices") == NUMBERED
+    assert [record.key for record in cluster.read("invoices")] == NUMBERED
+
+
+def test_a_buffer_that_one_output_for_each_record_fills_again_is_written_as_it_was(cluster: SimulatedCluster) -> None:
+    def transform(record: Any) -> OutputRecord:
+        BUFFER[:] = b"%04d" % int(record.value())
+        return OutputRecord(value=BUFFER)
+
+    run(cluster, transform)
+    assert cluster.values("invoices") == [b"%04d" % number for number in range(COUNT)]
+
+
+@pytest.mark.parametrize("form", ["transform", "transform_batch", "async", "async batch"])
+@pytest.mark.parametrize("side", ["key_serializer", "value_serializer"])
+def test_what_no_serialiser_takes_and_what_one_makes_may_be_filled_again(
+    cluster: SimulatedCluster, form: str, side: str
+) -> None:
+    outputs = filled_again(BUFFER, lambda given: OutputRecord(value=given, key=given))
+    run(cluster, in_form(outputs, form), form, **{side: lambda given, _: given})
+    assert cluster.values("invoices") == NUMBERED
+    assert [record.key for record in cluster.read("invoices")] == NUMBERED
+
+
+OF_OBJECTS = np.array([b"content", 5], dtype=object)
+
+
+@pytest.mark.parametrize("form", ["transform", "transform_batch", "async", "async batch"])
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (OutputRecord(value=OF_OBJECTS), "is an array of objects: serialise it to bytes"),
+        (OutputRecord(value=b"", key=OF_OBJECTS), "is an array of objects: serialise it to bytes"),
+        ({b"value": b"written as its key"}, "return a list, or yield"),
+        (MappingProxyType({b"value": b"written as its key"}), "return a list, or yield"),
+        (array("B"), "return a list, or yield"),
+    ],
+    ids=["value", "key", "dict", "mapping", "empty array"],
+)
+def test_an_array_of_objects_and_a_mapping_are_no_output(
+    cluster: SimulatedCluster, given: Any, reason: str, form: str
+) -> None:
+    def transform(record: Any) -> Any:
+        return given if record.offset() == COUNT - 1 else record.value()
+
+    async def later(record: Any) -> Any:
+        return transform(record)
+
+    def of_all(records: list[Any]) -> Any:
+        return given if records[-1].offset() == COUNT - 1 else [record.value() for record in records]
+
+    async def all_later(records: list[Any]) -> Any:
+        return of_all(records)
+
+    forms = {"transform": transform, "transform_batch": of_all, "async": later}
+    with pytest.raises(TransformError, match=re.escape(reason)):
+        run(cluster, forms.get(form, all_later), form)
+
+
+@pytest.mark.parametrize("form", ["transform", "transform_batch"])
+def test_nothing_of_a_record_is_written_beside_its_letter_for_an_array_of_objects(
+    cluster: SimulatedCluster, form: str
+) -> None:
+    def outputs(record: Any) -> Any:
+        is_bad = record.offset() == COUNT // 2
+        return [record.value(), OutputRecord(value=OF_OBJECTS)] if is_bad else [record.value()]
+
+    of_all = in_form(lambda record: iter(outputs(record)), "transform_batch")
+    run(cluster, of_all if form == "transform_batch" else outputs, form, **LETTERS)
+    assert cluster.values("invoices") == [number for number in NUMBERS if number != b"%d" % (COUNT // 2)]
+    assert cluster.values("letters") == [b"%d" % (COUNT // 2)]
 
 
 class OwnOutput(OutputRecord):

@@ -18,7 +18,14 @@ from eos_client.confluent.failures.producer_failures import OUTPUT, OutputWords,
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
-from eos_client.confluent.producer.output_arguments import describe_output, guard_call, guard_messages, named_arguments
+from eos_client.confluent.producer.output_arguments import (
+    UNCHANGEABLE,
+    as_written,
+    describe_output,
+    guard_call,
+    guard_messages,
+    named_arguments,
+)
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
@@ -35,6 +42,7 @@ _SMALLER = (
     "Where a client quota or a slow broker is the reason, smaller transactions help (of a loop: `max_records` and "
     "`batch_size`), or a longer `commit_timeout_s`"
 )
+_CONTENTS = 2  # of the unnamed arguments of produce(), after the topic: value and key
 _BEFORE_CALLBACK = 3  # of the unnamed arguments of produce(), after the topic: value, key and partition
 _TIMESTAMP = 5  # of the same
 
@@ -216,6 +224,8 @@ class ConfluentProducer:
         if self.calls.blocking_error is not None:
             raise self.calls.blocking_error
         library = self.library
+        if not UNCHANGEABLE.issuperset(map(type, args[:_CONTENTS])):
+            args = (*map(as_written, args[:_CONTENTS]), *args[_CONTENTS:])
         if kwargs or len(args) > _BEFORE_CALLBACK:
             args, kwargs = guard_call(library.guard, args, kwargs)
             if kwargs.get("timestamp") or (len(args) > _TIMESTAMP and args[_TIMESTAMP]):

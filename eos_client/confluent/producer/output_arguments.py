@@ -1,10 +1,10 @@
 """Turns an output into arguments of ``produce``, refuses what confluent_kafka does not check, and guards callbacks.
 
 A header name with a lone surrogate ends the process, one with a NUL is cut at it, and one that is not a str is written
-as its ``repr``; a str value is cut at a NUL. A topic that no broker accepts is found out only when the transaction
-cannot be committed. A timestamp of 0 is replaced by the current time, and ``True`` is taken for 1. A delivery callback
-is not called once its handle was abandoned: its records belong to a transaction that is over, and the report would come
-from a thread of its own.
+as its ``repr``; a str value is cut at a NUL. Of an array of objects their addresses are written. A topic that no broker
+accepts is found out only when the transaction cannot be committed. A timestamp of 0 is replaced by the current time,
+and ``True`` is taken for 1. A delivery callback is not called once its handle was abandoned: its records belong to a
+transaction that is over, and the report would come from a thread of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from types import NoneType
 from typing import Any
 
 from eos_client.confluent.callback_guard import CallbackGuard
@@ -25,6 +26,8 @@ _TIMESTAMP_MAX = 2**63 - 1
 _HEADERS = 6  # of the unnamed arguments of produce(), after the topic; they are the last
 _SHOWN_MAX = 200
 TOPIC_NAME_LENGTH_MAX = 249
+UNCHANGEABLE = frozenset({bytes, str, NoneType})
+"""Types of keys and values that nobody can change after they were given."""
 _TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
 
 
@@ -59,6 +62,22 @@ def write_by(
         raise OutputRefusedError(
             f"the output for topic {topic!r} cannot be written: {text_of(error)}{_unfit(record)}. Correct it."
         ) from error
+
+
+def as_written(content: Any) -> Any:
+    """Return the bytes of a key or value that is a buffer, such as a bytearray or an array, and any other as it is.
+
+    A buffer may be filled again for the next output. Raises TypeError for an array of objects, which has no bytes.
+    """
+    if isinstance(content, (bytes, str)):
+        return content
+    try:
+        buffer = memoryview(content)
+    except (TypeError, ValueError):
+        return content  # `produce` refuses it by name
+    if "O" in buffer.format:
+        raise TypeError(f"{repr_of(content)[:_SHOWN_MAX]} is an array of objects: serialise it to bytes")
+    return buffer.tobytes()
 
 
 def is_topic_name(topic: str) -> bool:
@@ -172,10 +191,13 @@ def _unfit(record: OutputRecord) -> str:
 def guard_call(
     guard: CallbackGuard, arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Guard the callback among a call's arguments and options, where nothing else can be called, and check headers.
+    """Guard the callback among a call's arguments and options, where nothing else can be called, and check the others.
 
     Raises TypeError or ValueError.
     """
+    for name in ("value", "key"):
+        if type(options.get(name)) not in UNCHANGEABLE:
+            options[name] = as_written(options[name])
     for name in ("callback", "on_delivery"):
         if options.get(name) is not None:
             options[name] = guard.keeping_errors(options[name])
