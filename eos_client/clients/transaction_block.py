@@ -158,11 +158,8 @@ class Transaction:
     def _write_alone(self, topic: str, letters: list[OutputRecord], record: RecordKey) -> None:
         """Write the first of ``letters`` and wait, so that what a broker refuses is known to be that letter."""
         session = self._open_session(topic)
-        if not letters:
-            raise OutputRefusedError(
-                f"no dead letter of {record[0]}[{record[1]}]@{record[2]} fits into its topic, not even the one that "
-                "holds only where the record stood. Raise the topic's max.message.bytes, or go without the letter."
-            )
+        if (final := session.letters.take_final_refusal(record, is_smallest=not letters)) is not None:
+            raise final
         with session.block.writing:
             session.await_deliveries()
             if session.letters.reported:
@@ -171,7 +168,7 @@ class Transaction:
         with session.block.writing:
             session.await_deliveries()
             if refusal := session.letters.take_refusal(record):
-                raise AbortableError(f"the dead letter to {refusal}. The next one of its record is smaller")
+                raise AbortableError(f"the dead letter to {refusal}. Let this error leave the block")
 
     def _write(self, topic: str, output: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
         session = self._open_session(topic)

@@ -5,25 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
+from eos_client.confluent.failures.kafka_errors import make_kafka_error, with_cause
 from eos_client.core.error_codes import (
     ALL_BROKERS_DOWN,
     DELIVERY_REFUSED,
     OUTPUT_TOO_LARGE,
     PURGED,
+    RECORD_INVALID,
+    REFUSED_FOR_SIZE,
     REFUSED_WITH_ANOTHER,
 )
+from eos_client.errors import OutputRefusedError
 
 _TOO_LARGE_HINT = (
     " (where no single output is too large, its batch is: set batch.size below the topic's max.message.bytes, or raise "
     "that)"
 )
 
+_KEY_HINT = " (it has no key, and a topic with cleanup.policy=compact takes no record without one)"
+
 
 def describe_failed_delivery(error: KafkaError, message: Any) -> str:
     """Describe a failed delivery: destination and error."""
-    return f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}"
+    hint = _KEY_HINT if error.name() == RECORD_INVALID and message.key() is None else ""
+    return f"{message.topic()}[{message.partition()}]: {error.name()}: {error.str()}{hint}"
 
 
 class RefusedDelivery(NamedTuple):
@@ -31,8 +38,18 @@ class RefusedDelivery(NamedTuple):
 
     topic: str
     partition: int
-    code: str
+    error: KafkaError
     reason: str
+
+    @property
+    def is_for_size(self) -> bool:
+        """Whether a smaller output, or one in a smaller batch, may be taken."""
+        return self.error.name() in REFUSED_FOR_SIZE
+
+    def refusal(self, message: str) -> OutputRefusedError:
+        """Return the error of ``message`` for this output; the broker's error is its cause."""
+        made = make_kafka_error(OutputRefusedError, self.error, message)
+        return with_cause(made, KafkaException(self.error))
 
 
 class LastErrors:
@@ -81,7 +98,7 @@ class LastErrors:
         if not self._undelivered or error.name() != REFUSED_WITH_ANOTHER:
             self._undelivered, self.undelivered_code = reason, error.name()
         if error.name() in DELIVERY_REFUSED:
-            self._refused = self._refused or RefusedDelivery(message.topic(), message.partition(), error.name(), reason)
+            self._refused = self._refused or RefusedDelivery(message.topic(), message.partition(), error, reason)
 
     def take_refused_delivery(self) -> RefusedDelivery | None:
         """Return the first output of the last transaction that was refused for good, once; None if none was."""

@@ -157,6 +157,12 @@ FATAL_UNNAMED = "_FATAL"
 OUTPUT_TOO_LARGE = "MSG_SIZE_TOO_LARGE"
 """The output, or its batch, is above the topic's limit. librdkafka says the same of its own limit for an output."""
 
+REFUSED_FOR_SIZE = frozenset({OUTPUT_TOO_LARGE, "RECORD_LIST_TOO_LARGE"})
+"""A smaller output, or one in a smaller batch, may be taken."""
+
+RECORD_INVALID = "INVALID_RECORD"
+"""The broker's checks refuse the output, or another one of its batch: a compacted topic takes none without a key."""
+
 ARGUMENT_REFUSED = "_INVALID_ARG"
 """librdkafka does not take an argument of the call, which need not be ``produce()``."""
 

@@ -21,6 +21,7 @@ from eos_client.clients.dead_letters import (
     letters_for,
 )
 from eos_client.config import EosConfig, OnError
+from eos_client.confluent.failures.producer_failures import is_refused_for_size
 from eos_client.core.model import InputPartition
 from eos_client.errors import AbortableError, ConfigurationError, TransformError, text_of
 from eos_client.loop.transform_results import TransformUnfitError, outputs_of
@@ -130,8 +131,8 @@ class FailedRecords:
     def record_refusal(self, record: Record, error: BaseException) -> None:
         """Record that ``record`` fails with ``error``; ``on_error`` applies when it is redelivered.
 
-        If ``record`` was handled already, its dead letter was refused, and the next smaller one is tried. Raises
-        TransformError for "stop", and when not even the smallest dead letter can be written.
+        If ``record`` was handled already, its dead letter was refused; for its size, the next smaller one is tried.
+        Raises TransformError for "stop", and when no dead letter can be written.
         """
         if self._stops:
             raise TransformError(*key_of(record), error) from error
@@ -140,7 +141,8 @@ class FailedRecords:
             self._known[key] = text_of(error, ERROR_CHARACTERS_MAX)
             return
         self._letters_refused[key] += 1
-        if self._dead_letter_topic is None or self._letters_refused[key] >= DEAD_LETTERS:
+        is_over = not is_refused_for_size(error) or self._letters_refused[key] >= DEAD_LETTERS
+        if self._dead_letter_topic is None or is_over:
             raise self.letter_refused(record, error) from error
 
     def letter_refused(self, record: Record, refusal: BaseException) -> TransformError:

@@ -169,10 +169,10 @@ class RecordOutputs:
             self._raise_refused_delivery(record, None)
 
     def _raise_refused_delivery(self, record: Any, error: AbortableError | None) -> None:
-        reason = self._producer.take_refusal_reason()
-        if reason:
-            refusal = OutputRefusedError(f"the output to {reason}")
-            refusal.__cause__ = error
+        refused = self._producer.take_refusal()
+        if refused is not None:
+            refusal = refused.refusal(f"the output to {refused.reason}")
+            refusal.__context__ = error
             raise self._record_refusals([(record, refusal)]) from refusal
 
     def _write_batch(self, records: Sequence[Any], *, is_half: bool = False) -> None:

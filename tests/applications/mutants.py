@@ -149,7 +149,7 @@ def _one_refused_output_is_found_at_a_time() -> Patch:
 
 
 def _refusals_by_brokers_are_nobodys() -> Patch:
-    return mock.patch.object(ConfluentProducer, "take_refusal_reason", return_value="")
+    return mock.patch.object(ConfluentProducer, "take_refusal", return_value=None)
 
 
 def _late_transactions_stay_large() -> Patch:

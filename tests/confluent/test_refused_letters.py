@@ -11,10 +11,11 @@ from confluent_kafka import KafkaError
 from eos_client import Outcome
 from eos_client.clients.refused_letters import RefusedLetters
 from eos_client.core.model import InputPartition
+from eos_client.errors import OutputRefusedError
 
 RECORD, OTHER = ("orders", 0, 7), ("orders", 0, 8)
 ASSIGNED = frozenset({InputPartition("orders", 0)})
-LETTER: Any = SimpleNamespace(topic=lambda: "dead", partition=lambda: 0)
+LETTER: Any = SimpleNamespace(topic=lambda: "dead", partition=lambda: 0, key=lambda: None)
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
 
 
@@ -72,3 +73,44 @@ def test_a_transaction_that_is_held_goes_on_in_the_next_block(letters: RefusedLe
     assert letters.reported
     letters.ended(None, ASSIGNED)
     assert letters.refused(RECORD) == 0
+
+
+INVALID = KafkaError(KafkaError.INVALID_RECORD)
+
+
+def test_a_letter_that_is_refused_for_anything_but_its_size_has_no_smaller_form(letters: RefusedLetters) -> None:
+    letters.ended(Outcome.ABORTED, ASSIGNED)
+    letters.delivery_callback(RECORD)(INVALID, LETTER)
+    letters.take_refusal(RECORD)
+    letters.ended(Outcome.ABORTED, ASSIGNED)
+    assert letters.refused(RECORD) == 0
+    refusal = letters.take_final_refusal(RECORD, is_smallest=False)
+    assert isinstance(refusal, OutputRefusedError)
+    assert str(refusal) == (
+        "the dead letter of orders[0]@7 to dead[0]: INVALID_RECORD: Broker: Broker failed to validate record (it has "
+        "no key, and a topic with cleanup.policy=compact takes no record without one). Have the topic take it, or go "
+        "without the letter."
+    )
+    assert refusal.__cause__ is not None
+    assert refusal.__cause__.args == (INVALID,)
+    assert letters.take_final_refusal(RECORD, is_smallest=False) is None, "the topic may have been corrected"
+
+
+def test_a_letter_that_is_too_large_is_final_when_it_was_the_smallest(letters: RefusedLetters) -> None:
+    letters.ended(Outcome.ABORTED, ASSIGNED)
+    letters.delivery_callback(RECORD)(TOO_LARGE, LETTER)
+    letters.take_refusal(RECORD)
+    assert letters.take_final_refusal(RECORD, is_smallest=False) is None
+    refusal = letters.take_final_refusal(RECORD, is_smallest=True)
+    assert refusal is not None
+    assert "Raise the topic's max.message.bytes" in str(refusal)
+    assert "MSG_SIZE_TOO_LARGE" in str(refusal.__cause__)
+
+
+@pytest.mark.parametrize(("outcome", "assigned"), [(Outcome.COMMITTED, ASSIGNED), (Outcome.ABORTED, frozenset())])
+def test_a_refusal_of_a_letter_that_was_alone_is_forgotten_with_its_record(
+    letters: RefusedLetters, outcome: Outcome, assigned: Any
+) -> None:
+    letters.take_refusal(RECORD)
+    letters.ended(outcome, assigned)
+    assert letters.take_final_refusal(RECORD, is_smallest=True) is None

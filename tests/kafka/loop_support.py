@@ -243,7 +243,7 @@ class Job:
         self.loaded += count
         return values
 
-    def load_value(self, value, key=b"key"):
+    def load_value(self, value, key: bytes | None = b"key"):
         """Write one more record, to partition 0."""
         self._loader.produce(self.source, value, key, 0)
         assert self._loader.flush(ANSWER_S) == 0

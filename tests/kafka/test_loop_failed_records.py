@@ -1,5 +1,6 @@
 """Records that the transform or the producer does not take: stop, skip or dead letter, never half of a record."""
 
+import re
 import time
 from contextlib import contextmanager
 from typing import Any
@@ -161,10 +162,10 @@ LONG_ERROR = ValueError("no price" * 100)
 
 
 @contextmanager
-def blocks_of_letters(broker, limit_bytes):
+def blocks_of_letters(broker, limit_bytes, **settings):
     """A job of three records, the second of 3,000 bytes, and a function that writes a letter of each in a block."""
     with Job(broker, partitions=1) as job:
-        dead = job.more_topics("dead", **{"max.message.bytes": str(limit_bytes)})
+        dead = job.more_topics("dead", **{"max.message.bytes": str(limit_bytes)}, **settings)
         job.load(1)
         job.load_value(b"x" * 3000)
         job.load(1)
@@ -204,6 +205,32 @@ def test_a_letter_of_a_block_that_fits_in_no_form_is_refused_by_name(kafka_broke
         pytest.raises(OutputRefusedError, match=r"no dead letter of .*\[0\]@0 fits into its topic"),
     ):
         wait_for(lambda: job.committed() == 3, "all inputs committed", one_block)
+
+
+NO_KEY = "INVALID_RECORD: .*no key, and a topic with cleanup.policy=compact"
+
+
+def test_a_letter_of_a_block_that_a_compacted_topic_refuses_is_named_with_the_brokers_reason(kafka_broker):
+    with blocks_of_letters(kafka_broker, 1_000_000, **{"cleanup.policy": "compact"}) as (job, _, one_block):
+        job.load_value(BAD, key=None)
+        with pytest.raises(OutputRefusedError, match=NO_KEY) as refused:
+            wait_for(lambda: job.committed() == 4, "a refusal", one_block)
+        assert refused.value.__cause__ is not None
+        assert refused.value.__cause__.args[0].name() == "INVALID_RECORD"
+        assert job.committed() < 4
+
+
+def test_a_letter_of_a_loop_that_a_compacted_topic_refuses_ends_it_with_the_brokers_reason(kafka_broker):
+    with Job(kafka_broker, partitions=1) as job:
+        dead = job.more_topics("dead", **{"cleanup.policy": "compact"})
+        job.load_value(BAD, key=None)
+        running = job.start(refuse_bad, on_error="dead_letter", dead_letter_topic=dead)
+        error = running.ended()
+        assert re.search(f"and its dead letter with .*{NO_KEY}", str(error))
+        assert type(error) is TransformError
+        assert error.__cause__ is not None
+        assert error.__cause__.args[0].name() == "INVALID_RECORD"
+        assert len(running.events.of(TransactionAborted)) <= 3, "no smaller letter is tried"
 
 
 def test_a_dead_letter_is_in_the_same_transaction_as_everything_else(kafka_broker):

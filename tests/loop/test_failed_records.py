@@ -5,8 +5,10 @@ import weakref
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from eos_client import ExactlyOnceLoop, OutputRecord
+from eos_client.confluent.failures.kafka_errors import make_kafka_error
 from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords, KnownFailureError
@@ -279,10 +281,24 @@ def test_a_dead_letter_that_was_refused_is_followed_by_a_smaller_one_and_the_las
         assert len(failures.settled(record, ValueError("bad"))) == left
         if left == 1:
             break
-        failures.records.record_refusal(record, OutputRefusedError("too large"))
+        failures.records.record_refusal(record, refused_with(KafkaError.MSG_SIZE_TOO_LARGE))
         failures.records.aborted({InputPartition("orders", 2)})
-    with pytest.raises(TransformError, match=r"failed with ValueError: bad, and its dead letter with .*too large"):
-        failures.records.record_refusal(record, OutputRefusedError("too large"))
+    with pytest.raises(TransformError, match=r"failed with ValueError: bad, and its dead letter with .*refused"):
+        failures.records.record_refusal(record, refused_with(KafkaError.MSG_SIZE_TOO_LARGE))
+
+
+def refused_with(code):
+    return make_kafka_error(OutputRefusedError, KafkaError(code), "refused")
+
+
+@pytest.mark.parametrize("code", [KafkaError.INVALID_RECORD, KafkaError.POLICY_VIOLATION])
+def test_a_dead_letter_that_was_refused_for_anything_but_its_size_is_followed_by_no_smaller_one(code):
+    failures, record = Failures(**LETTERS), consumed(7)
+    failures.settled(record, ValueError("bad"))
+    refusal = refused_with(code)
+    with pytest.raises(TransformError, match=r"and its dead letter with .*refused") as raised:
+        failures.records.record_refusal(record, refusal)
+    assert raised.value.__cause__ is refusal
 
 
 def test_stop_remembers_nothing_and_raises():

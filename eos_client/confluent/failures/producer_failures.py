@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
-from eos_client.confluent.failures.kafka_errors import FromKafka, make_kafka_error
-from eos_client.core.error_codes import OUTPUT_TOO_LARGE, RECORD_REFUSED, WRITING_FORBIDDEN
+from eos_client.confluent.failures.kafka_errors import FromKafka, kafka_error, make_kafka_error
+from eos_client.core.error_codes import OUTPUT_TOO_LARGE, RECORD_REFUSED, REFUSED_FOR_SIZE, WRITING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
 
 ERROR_CLASSES: dict[RecoveryAction, type[errors.EosError]] = {
@@ -109,6 +109,11 @@ def _refused_output(error: KafkaError, where: str, words: OutputWords) -> errors
     way_out = words.remedy_if_large if is_large else words.remedy
     message = f"{words.subject}{where} cannot be written: {error.str()} ({error.name()}). {way_out}."
     return make_kafka_error(errors.OutputRefusedError, error, message)
+
+
+def is_refused_for_size(error: BaseException) -> bool:
+    """Whether ``error`` is the refusal of an output that is too large, or whose batch is."""
+    return isinstance(error, KafkaException) and kafka_error(error).name() in REFUSED_FOR_SIZE
 
 
 def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: str) -> errors.EosError:

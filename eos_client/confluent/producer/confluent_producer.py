@@ -16,6 +16,7 @@ from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.confluent.failures.producer_failures import OUTPUT, OutputWords, closed_error, not_transactional
 from eos_client.confluent.group_metadata import decode
+from eos_client.confluent.last_errors import RefusedDelivery
 from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
 from eos_client.confluent.producer.library_producer import LibraryProducer, ProducerFactory
 from eos_client.confluent.producer.output_arguments import (
@@ -274,20 +275,25 @@ class ConfluentProducer:
         return known is not None and known.error is None and partition not in known.partitions
 
     def take_refusal_reason(self) -> str:
-        """Return to where and why an output of the last transaction was refused for good, once; empty if none was.
+        """Return to where and why an output of the last transaction was refused, as `take_refusal`; empty for None."""
+        refused = self.take_refusal()
+        return "" if refused is None else refused.reason
 
-        Also empty where a repetition may succeed: the cluster has the partition, or does not answer about it, or only
+    def take_refusal(self) -> RefusedDelivery | None:
+        """Return an output of the last transaction that was refused for good, once; None if none was.
+
+        Also None where a repetition may succeed: the cluster has the partition, or does not answer about it, or only
         this host's clock was wrong.
         """
         refused = self.library.last_errors.take_refused_delivery()
         if refused is None or self.library.clock_is_at_fault:
-            return ""
-        if refused.code != PARTITION_UNKNOWN:
-            return refused.reason
+            return None
+        if refused.error.name() != PARTITION_UNKNOWN:
+            return refused
         try:
-            return refused.reason if self._lacks_partition(refused.topic, refused.partition) else ""
+            return refused if self._lacks_partition(refused.topic, refused.partition) else None
         except EosError:
-            return ""
+            return None
 
     @property
     def raw_produce(self) -> Callable[..., None]:
