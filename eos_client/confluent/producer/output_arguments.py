@@ -67,14 +67,17 @@ def write_by(
 def as_written(content: Any) -> Any:
     """Return the bytes of a key or value that is a buffer, such as a bytearray or an array, and any other as it is.
 
-    A buffer may be filled again for the next output. Raises TypeError for an array of objects, which has no bytes.
+    A buffer may be filled again for the next output. Raises TypeError for an array of objects, which has no bytes, and
+    for one whose bytes only the client library can read (numpy's dates).
     """
     if isinstance(content, (bytes, str)):
         return content
     try:
         buffer = memoryview(content)
-    except (TypeError, ValueError):
+    except TypeError:
         return content  # `produce` refuses it by name
+    except ValueError as error:
+        raise TypeError(f"{repr_of(content)[:_SHOWN_MAX]} cannot be copied ({text_of(error)}): give bytes") from error
     if "O" in buffer.format:
         raise TypeError(f"{repr_of(content)[:_SHOWN_MAX]} is an array of objects: serialise it to bytes")
     return buffer.tobytes()
