@@ -113,7 +113,9 @@ SAFE_CONSUMER: Mapping[str, Default] = {
     ),
 }
 SAFE_PRODUCER: Mapping[str, Default] = {
-    "enable.idempotence": Default(True, "A retried write is not doubled."),
+    "enable.idempotence": Default(
+        True, "A repeated write is not doubled; without a transaction, it may be at an election."
+    ),
     "acks": Default("all", "An acknowledged write is not lost with its leader."),
 }
 FAST_TRANSACTIONS: Mapping[str, Default] = {
