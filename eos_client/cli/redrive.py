@@ -280,7 +280,9 @@ class Redrive:
         places = {partition: InputPartition(self._options.topic, partition) for partition in self._last}
         passed = self._consumer.member.library.committed_offsets(places.values())
         self._report_waiting(has_answered=passed is not None)
-        return passed is None or any(passed.get(place, 0) <= self._last[at] for at, place in places.items())
+        return passed is None or any(
+            place not in passed or passed[place].offset <= self._last[at] for at, place in places.items()
+        )
 
     def _report_waiting(self, *, has_answered: bool) -> None:
         """Say once what is waited for, after some seconds.

@@ -11,7 +11,7 @@ from typing import Any
 from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.config.client_settings import is_on
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.confluent.consumer.library_consumer import TopicPartition
+from eos_client.confluent.consumer.library_consumer import with_epoch
 from eos_client.confluent.consumer.plain_offsets import Offsets
 from eos_client.confluent.failures.consumer_failures import commit_refused, last_commit_errors, refuse_error_event
 from eos_client.core.commit_gate import CommitDecision, CommitRuling
@@ -51,7 +51,7 @@ class PlainCommits:
         if not is_on(self._consumer.settings, "enable.auto.offset.store", default=True):
             return dict(self._offsets.stored)
         ours = self._consumer.handed.work.owned  # what was handed over, not what the library has counted as that
-        return {p: TopicPartition(*p, position.next_offset) for p, position in ours.items()}
+        return {p: with_epoch(p, position.next_offset, position.leader_epoch) for p, position in ours.items()}
 
     def commit(self, requested: Offsets, *, asynchronous: bool) -> list[Any] | None:
         """Commit what is ``requested`` and pending, if the gate lets it pass; see ``EosConsumer.commit``."""

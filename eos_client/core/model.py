@@ -119,10 +119,11 @@ class InputPosition:
 
 
 class CommittedOffset(NamedTuple):
-    """A group's committed offset of one partition, and the metadata string that was committed with it."""
+    """A group's committed offset of one partition, with the metadata and the leader epoch committed with it."""
 
     offset: int
     metadata: str
+    leader_epoch: int | None = None
 
 
 InputPositions = Mapping[InputPartition, InputPosition]

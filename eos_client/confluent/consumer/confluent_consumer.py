@@ -18,16 +18,26 @@ from eos_client.confluent.consumer.fetched_records import (
     Batch,
     RecordRun,
     in_order_without,
-    last_good,
     offset_gaps,
 )
 from eos_client.confluent.consumer.fetching import Fetching
-from eos_client.confluent.consumer.library_consumer import ConsumerFactory, LibraryConsumer, ResetPolicy, TopicPartition
+from eos_client.confluent.consumer.library_consumer import (
+    ConsumerFactory,
+    LibraryConsumer,
+    ResetPolicy,
+    TopicPartition,
+    with_epoch,
+)
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.consumer.partition_parts import PartitionParts
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures.consumer_failures import consumer_closed
-from eos_client.confluent.failures.position_failures import beyond_the_end, forbidden_reset, topic_replaced
+from eos_client.confluent.failures.position_failures import (
+    beyond_the_end,
+    forbidden_reset,
+    log_truncated,
+    topic_replaced,
+)
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
@@ -125,15 +135,16 @@ class ConfluentConsumer:
         for topic in self.fetching.replaced_topics:
             return self._stop_at(batch, 0, topic_replaced(topic))
         messages, handed, reads = batch.messages, self.handed, self.parts.reads
+        for partition, misplacement in reads.truncated.items():
+            return self._stop_at(batch, 0, log_truncated(partition, misplacement))
         if messages and not handed.work.positions:
             self.work_since = self._clock()
         for run in batch.runs:
             if not run.is_error:
                 if reads.starts_too_early(run):
                     return self._stop_at_misplaced(batch, run)
-                reads.read(run)
+                epoch = reads.read(run, messages)
                 generation = self.membership.synced_generation
-                epoch = last_good(messages, run.start, run.stop).leader_epoch()
                 gaps = offset_gaps(messages, run)
                 position = InputPosition(run.first_offset, run.next_offset, generation, epoch, gaps)
                 handed.hand_over(run.partition, position)
@@ -153,9 +164,13 @@ class ConfluentConsumer:
         return batch.messages[:index]
 
     def _stop_at_misplaced(self, batch: Batch, run: RecordRun) -> list[Any]:
-        """Seek back to the expected offset if the log has it; else restart a topic of a pattern, or refuse."""
+        """Refuse a truncated log; seek to the expected offset if the log has it; else restart a topic of a pattern."""
         parts, partition = self.parts, run.partition
-        expected, end = parts.reads.expected(partition), self.library.end_of(partition)
+        misplacement = parts.reads.misplacement(run, batch.messages[run.start].leader_epoch())
+        if misplacement.shows_truncation(were_read=parts.reads.has_read(partition)):
+            parts.reads.truncated[partition] = misplacement
+            return self._stop_at(batch, run.start, log_truncated(partition, misplacement))
+        expected, end = misplacement.expected, self.library.end_of(partition)
         if (end is None or end >= expected) and parts.reads.count_seek(partition):
             parts.seeks.seek(partition, expected)
             self._keep_others(batch, run)
@@ -240,9 +255,8 @@ class ConfluentConsumer:
     @staticmethod
     def offset_after(message: Any) -> TopicPartition:
         """Return the offset that says ``message`` was processed."""
-        epoch = message.leader_epoch()
-        after = (message.topic(), message.partition(), message.offset() + 1)
-        return TopicPartition(*after) if epoch is None else TopicPartition(*after, leader_epoch=epoch)
+        partition = InputPartition(message.topic(), message.partition())
+        return with_epoch(partition, message.offset() + 1, message.leader_epoch())
 
     # -- plain commits -----------------------------------------------------------------------------------------------
 

@@ -24,11 +24,12 @@ from eos_client.core.model import CommittedOffset, InputPartition, Partitions
 from eos_client.errors import ClusterUnfitError, CommitRefusedError, EosError, FatalClientError
 from eos_client.ports import Clock, input_partitions, is_simulated
 
-__all__ = ["LibraryConsumer", "ResetPolicy", "TopicPartition", "to_kafka", "with_offsets"]
+__all__ = ["LibraryConsumer", "ResetPolicy", "TopicPartition", "to_kafka", "with_epoch", "with_offsets"]
 
 ConsumerFactory = Callable[[dict[str, Any]], Any]
 T = TypeVar("T")
 
+_NO_EPOCH = -1
 _RESET = "auto.offset.reset"
 _STABLE_TIMEOUT_S = 0.5
 _SESSION_TIMEOUT_MS = 45_000  # librdkafka's default
@@ -39,6 +40,11 @@ _SLICE_S = 1.0
 def to_kafka(partitions: Iterable[InputPartition]) -> list[TopicPartition]:
     """Return ``partitions`` as confluent_kafka wants them."""
     return [TopicPartition(p.topic, p.partition) for p in partitions]
+
+
+def with_epoch(partition: InputPartition, offset: int, epoch: int | None) -> TopicPartition:
+    """Return an offset to commit or to seek, with the leader epoch before it; None: not known."""
+    return TopicPartition(*partition, offset, leader_epoch=_NO_EPOCH if epoch is None else epoch)
 
 
 def with_offsets(answer: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -210,12 +216,17 @@ class LibraryConsumer:
         with self.naming_errors("committed()"):
             answer = self.raw.committed(to_kafka(partitions), timeout_s)
         found = with_offsets(answer)
-        return {InputPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "") for p in found}
+        return {
+            InputPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "", p.leader_epoch)
+            for p in found
+        }
 
-    def committed_offsets(self, partitions: Iterable[InputPartition]) -> Mapping[InputPartition, int] | None:
+    def committed_offsets(
+        self, partitions: Iterable[InputPartition]
+    ) -> Mapping[InputPartition, CommittedOffset] | None:
         """Return the committed offsets; None while any of them is pending or cannot be read."""
         try:
-            return self._stable_offsets(partitions, _STABLE_TIMEOUT_S)
+            return self.committed_entries(partitions, _STABLE_TIMEOUT_S)
         except KafkaException as error:
             if isinstance(error, EosError) and not isinstance(error, CommitRefusedError):
                 raise
@@ -228,14 +239,12 @@ class LibraryConsumer:
         """
         asked = frozenset(partitions)
         try:
-            return self._stable_offsets(asked, timeout_s)
+            entries = self.committed_entries(asked, timeout_s)
         except (ClusterUnfitError, FatalClientError):
             raise
         except KafkaException as error:
             raise committed_offsets_unknown(asked, timeout_s, error, self.group_id) from error
-
-    def _stable_offsets(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
-        return {partition: entry.offset for partition, entry in self.committed_entries(partitions, timeout_s).items()}
+        return {partition: entry.offset for partition, entry in entries.items()}
 
     def end_of(self, partition: InputPartition) -> int | None:
         """Return the offset after the last record that may be read now; None if no broker answers."""

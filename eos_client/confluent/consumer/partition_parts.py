@@ -100,6 +100,7 @@ class PartitionParts:
         self._library.departed(partitions)
         self.starts.forget(partitions)
         self.reads.forget(partitions)
+        self.reads.epochs.forget(partitions)
         self.handed.work.mark_departed(partitions)
         self.handed.forget_next(partitions)
         self.plain.forget_stored(partitions)
@@ -133,10 +134,18 @@ class PartitionParts:
         """Record the offsets at which the application lets ``partitions`` continue."""
         self.reads.forget(input_partitions(partitions))
         chosen = self.chosen.record(partitions)
+        self._record_chosen_epochs(partitions)
         self.starts.forget(chosen)
         self._forget_undecided(chosen)
         for partition, offset in chosen.items():
             self.handed.set_next_offset(partition, offset)
+
+    def _record_chosen_epochs(self, partitions: Sequence[TopicPartition]) -> None:
+        for each in partitions:
+            if each.offset >= 0:
+                self.reads.epochs.record(InputPartition(each.topic, each.partition), each.offset, each.leader_epoch)
+            else:
+                self.reads.epochs.forget([InputPartition(each.topic, each.partition)])
 
     def restart_recreated(self, partitions: Partitions) -> None:
         """Read the topic that has taken the name of another from its beginning."""
@@ -144,5 +153,6 @@ class PartitionParts:
         self.handed.work.forget(partitions)
         self.handed.forget_next(partitions)
         self.rewinding.forget(partitions)
+        self.reads.epochs.forget(partitions)
         self.starts.restart_recreated(partitions, read)
         self._forget_undecided(partitions)

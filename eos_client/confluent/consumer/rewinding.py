@@ -6,15 +6,16 @@ reached before the rewind shows that it is stale, and the partition is sought ag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tenacity
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 
-from eos_client.confluent.consumer.fetched_records import Batch, RecordRun
-from eos_client.confluent.consumer.library_consumer import LibraryConsumer
+from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, last_good
+from eos_client.confluent.consumer.library_consumer import LibraryConsumer, with_epoch
 from eos_client.core.hand_over import HandedOver
+from eos_client.core.leader_epochs import LeaderEpochs, Misplacement
 from eos_client.core.model import InputPartition, InputPositions, Partitions
 from eos_client.errors import FatalClientError
 from eos_client.ports import Clock
@@ -39,14 +40,18 @@ class ReadPositions:
     """The next offset expected of each partition; records from another offset are detected before they are handed over.
 
     librdkafka moves a position by itself when the broker does not have the offset. A move forward, to the start of the
-    log, loses nothing that is still in the log. A move backward means that the position lay beyond the end: the log was
-    truncated, or the topic was deleted and created again. Which of its records were processed cannot be known then.
+    log, loses nothing that is still in the log. A move backward means that the log was truncated, or that the topic was
+    deleted and created again: which of its records were processed cannot be known then. Or librdkafka has started over.
+    ``epochs`` tell these apart. ``truncated``: what was found of the partitions whose log was truncated; nothing is
+    handed over until the application has chosen where they go on.
     """
 
     def __init__(self) -> None:
+        self.epochs = LeaderEpochs()
         self._next: dict[InputPartition, int] = {}
         self._attempts: dict[InputPartition, int] = {}
         self._read: set[InputPartition] = set()
+        self.truncated: dict[InputPartition, Misplacement] = {}
 
     def expect_next(self, partition: InputPartition, offset: int) -> None:
         """Expect ``partition`` at ``offset``, to which it was sought; a logical one may be anywhere."""
@@ -60,6 +65,7 @@ class ReadPositions:
         for partition in partitions:
             self._next.pop(partition, None)
             self._read.discard(partition)
+            self.truncated.pop(partition, None)
 
     def starts_too_early(self, run: RecordRun) -> bool:
         """Whether ``run`` begins before the offset that its partition was to go on at."""
@@ -69,9 +75,10 @@ class ReadPositions:
         """Whether records of ``partition`` were handed over since it was assigned."""
         return partition in self._read
 
-    def expected(self, partition: InputPartition) -> int:
-        """Return the offset that ``partition`` was to go on at."""
-        return self._next[partition]
+    def misplacement(self, run: RecordRun, epoch: int | None) -> Misplacement:
+        """Return where ``run``, whose first record has the leader ``epoch``, begins too early."""
+        expected = self._next[run.partition]
+        return Misplacement(expected, self.epochs.at(run.partition, expected), run.first_offset, epoch)
 
     def count_seek(self, partition: InputPartition) -> bool:
         """Count a repeated seek; returns whether it is allowed: at most _SEEK_ATTEMPTS_MAX are."""
@@ -79,12 +86,20 @@ class ReadPositions:
         self._attempts[partition] = attempts
         return attempts <= _SEEK_ATTEMPTS_MAX
 
-    def read(self, run: RecordRun) -> None:
-        """Expect what follows ``run``, which is handed over."""
-        self._next[run.partition] = run.next_offset
-        self._read.add(run.partition)
+    def read(self, run: RecordRun, messages: Sequence[Any]) -> int | None:
+        """Expect what follows ``run`` of ``messages``, which is handed over; returns its last leader epoch."""
+        partition = run.partition
+        self._next[partition] = run.next_offset
+        self._read.add(partition)
         if self._attempts:
-            self._attempts.pop(run.partition, None)
+            self._attempts.pop(partition, None)
+        last: int | None = last_good(messages, run.start, run.stop).leader_epoch()
+        self.epochs.record(partition, run.first_offset, messages[run.start].leader_epoch())
+        if self.epochs.at(partition, run.next_offset) != last:
+            for message in messages[run.start : run.stop]:
+                if message.error() is None:
+                    self.epochs.record(partition, message.offset(), message.leader_epoch())
+        return last
 
 
 class Seeks:
@@ -93,18 +108,23 @@ class Seeks:
     def __init__(self, library: LibraryConsumer, handed: HandedOver, reads: ReadPositions, clock: Clock) -> None:
         self._library = library
         self.handed = handed
+        self.epochs = reads.epochs
         self._reads = reads
         self._clock = clock
 
     def seek(self, partition: InputPartition, offset: int) -> None:
         """Continue ``partition`` at ``offset``, which may be a logical one.
 
+        With the leader epoch, librdkafka asks the broker before it fetches whether the log has been truncated, and goes
+        on where it was (KIP-320). Without one it does not ask, now or after the next election.
+
         A rebalance that begins meanwhile pauses partitions inside the library, which makes a seek outdated: it is
         repeated. Raises FatalClientError when that does not help. A consumer that librdkafka has given up refuses it,
         too, and hands over nothing any more: the next call raises the reason.
         """
         self.handed.set_next_offset(partition, offset)
-        topic_partition = TopicPartition(partition.topic, partition.partition, offset)
+        epoch = self.epochs.at(partition, offset) if offset >= 0 else None
+        topic_partition = with_epoch(partition, offset, epoch)
         deadline = self._clock() + _SEEK_LIMIT_S
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,

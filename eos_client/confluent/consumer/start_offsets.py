@@ -1,11 +1,11 @@
 """Where a newly assigned partition starts, checked against the group's committed offset (KIP-447).
 
 librdkafka may start at ``auto.offset.reset`` although an offset is pending, and applies it to a deleted offset, too. So
-the first record of a partition is let through only when the stable committed offset says so, and the library is
-never given ``latest``: the end of the log is looked up and committed here when a partition without an offset is
-assigned, so that a later owner starts there and not at an end that has moved on. With ``earliest`` every owner finds
-the same start. Until its start is known, the drain does not pause a partition (a pause makes librdkafka look the start
-up again).
+the first record of a partition is let through only when the stable committed offset says so. ``latest`` is implemented
+here: the end of the log is looked up and committed when a partition without an offset is assigned, so that a later
+owner starts there. Until its start is known, the drain does not pause a partition, which would make librdkafka look it
+up again. librdkafka validates a start against truncation (KIP-320) only when it is sought with a leader epoch: that is
+done if the first record has another epoch than the committed offset.
 """
 
 from __future__ import annotations
@@ -20,10 +20,17 @@ from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, ResetPolicy
 from eos_client.confluent.consumer.rewinding import Seeks
 from eos_client.confluent.failures.position_failures import no_offset
-from eos_client.core.model import InputPartition, format_partitions
+from eos_client.core.model import CommittedOffset, InputPartition, format_partitions
 
 _RETRY_INTERVAL_S = 0.5
 _REPORT_AFTER_S = 30.0
+
+
+class _FirstRecord(NamedTuple):
+    """The offset and the leader epoch of the first record to arrive."""
+
+    offset: int
+    epoch: int | None
 
 
 @dataclass(slots=True)
@@ -34,7 +41,8 @@ class _Start:
     may not choose one. ``needs_commit``: with ``latest``, its start offset is not committed yet. ``is_recreated``:
     it is of another topic than before, so no committed offset counts. ``may_miss_records``: records before the first to
     arrive may be missing. ``end``: where it starts without a committed offset.
-    ``offset``: where it starts, once ``is_known``; None: at the beginning of the log.
+    ``offset``: where it starts, once ``is_known``; None: at the beginning of the log. ``epoch``: the leader epoch that
+    was committed with it.
     """
 
     is_withheld: bool = False
@@ -44,24 +52,25 @@ class _Start:
     may_miss_records: bool = False
     is_known: bool = False
     offset: int | None = None
+    epoch: int | None = None
     end: int | None = None
 
-    def learn(self, offset: int | None) -> None:
+    def learn(self, offset: int | None, epoch: int | None) -> None:
         """Record where the partition starts: the offset was read from the group, or committed by us."""
-        self.is_known, self.offset = True, offset
+        self.is_known, self.offset, self.epoch = True, offset, epoch
         if offset is not None:
             self.needs_commit = self.is_recreated = False
             self.end = None
 
     def forget(self) -> None:
         """Drop what was learned."""
-        self.is_known, self.offset = False, None
+        self.is_known, self.offset, self.epoch = False, None, None
 
-    def differs_from(self, first_offset: int) -> bool:
-        """Whether the partition may have to start at another offset than ``first_offset``."""
+    def differs_from(self, first: _FirstRecord) -> bool:
+        """Whether the partition may have to start at another offset than its ``first`` record."""
         if self.offset is None:
-            return self.may_miss_records and first_offset > 0
-        return self.offset != first_offset
+            return self.may_miss_records and first.offset > 0
+        return self.offset != first.offset or (self.epoch is not None and self.epoch != first.epoch)
 
     @property
     def goal(self) -> int:
@@ -177,11 +186,12 @@ class StartOffsets:
             return batch
         if self._clock() >= self._ask_at:
             self.commit_missing()
-        arrived: dict[InputPartition, int] = {}
+        arrived: dict[InputPartition, _FirstRecord] = {}
         waiting = self.waiting
         for run in batch.runs:
-            if run.partition in waiting and not run.is_error:
-                arrived.setdefault(run.partition, run.first_offset)
+            if run.partition in waiting and not run.is_error and run.partition not in arrived:
+                epoch = batch.messages[run.start].leader_epoch()
+                arrived[run.partition] = _FirstRecord(run.first_offset, epoch)
         self._learn(arrived)
         withheld = frozenset(p for p in arrived if not self._starts[p].is_known and not self._starts[p].is_withheld)
         self._library.pause(withheld)
@@ -193,7 +203,7 @@ class StartOffsets:
     def _start_of(self, partition: InputPartition) -> _Start:
         return self._starts.setdefault(partition, _Start())
 
-    def _learn(self, arrived: Mapping[InputPartition, int]) -> None:
+    def _learn(self, arrived: Mapping[InputPartition, _FirstRecord]) -> None:
         """Read all unknown offsets in one request; if one of them is pending, read the needed ones one by one."""
         unknown = {p: start for p, start in self._starts.items() if not start.is_known and not start.lacks_start}
         is_time = self._clock() >= self._ask_at
@@ -226,7 +236,7 @@ class StartOffsets:
         """Find start offsets of ``partitions``, commit them with ``latest``; returns whether the group has answered."""
         asked = {p for p in partitions if not self._starts[p].is_recreated}
         answer = self._library.committed_offsets(asked) if asked else {}
-        known: dict[InputPartition, int | None] = dict(answer or {})
+        known: dict[InputPartition, CommittedOffset | None] = dict(answer or {})
         if self._library.reset_policy is ResetPolicy.LATEST:
             # Look each end up once: the offset stays valid until it can be committed.
             for partition in sorted(p for p in asked - known.keys() if self._starts[p].end is None):
@@ -236,16 +246,19 @@ class StartOffsets:
         if answer is not None:
             ends = {p: end for p in partitions - known.keys() if (end := self._starts[p].end) is not None}
             if ends and self._commit(ends):
-                known.update(ends)
+                known.update({partition: CommittedOffset(end, "") for partition, end in ends.items()})
             if self._library.reset_policy is not ResetPolicy.LATEST:
                 known.update(dict.fromkeys(asked - known.keys()))
-        for partition, offset in known.items():
+        for partition, entry in known.items():
+            offset, epoch = (None, None) if entry is None else (entry.offset, entry.leader_epoch)
             sought = self._sought.pop(partition, None)
-            self._starts[partition].learn(sought.offset if sought and sought.committed_then == offset else offset)
+            if sought and sought.committed_then == offset:
+                offset, epoch = sought.offset, None
+            self._starts[partition].learn(offset, epoch)
         self._ask_at = self._clock() + _RETRY_INTERVAL_S
         return answer is not None
 
-    def _seek_known_starts(self, arrived: Mapping[InputPartition, int]) -> set[InputPartition]:
+    def _seek_known_starts(self, arrived: Mapping[InputPartition, _FirstRecord]) -> set[InputPartition]:
         """Seek the partitions whose start is known where that is needed, and return those."""
         sought: set[InputPartition] = set()
         decided = {p: s for p, s in self._starts.items() if s.is_known and (s.is_withheld or p in arrived)}
@@ -254,6 +267,7 @@ class StartOffsets:
                 start.forget()
                 start.is_withheld, start.lacks_start = False, True
                 continue
+            self._record_epoch(partition, start, arrived.get(partition))
             if start.is_withheld or start.differs_from(arrived[partition]):
                 self._seeks.seek(partition, start.goal)
                 sought.add(partition)
@@ -264,6 +278,20 @@ class StartOffsets:
             if start.is_withheld:
                 self._library.resume(frozenset({partition}))
         return sought
+
+    def _record_epoch(self, partition: InputPartition, start: _Start, first: _FirstRecord | None) -> None:
+        """Record the committed leader epoch for the seek to the committed offset, and for later ones.
+
+        Without it, librdkafka reports an offset that lies beyond the end of the log at once, by starting over; with it,
+        only when the next record is written.
+        """
+        if start.offset is None or start.offset < 0:
+            return
+        epoch = start.epoch
+        if first is not None and first.offset < start.offset:
+            end = self._library.end_of(partition)
+            epoch = None if end is not None and end < start.offset else epoch
+        self._seeks.epochs.record(partition, start.offset, epoch)
 
     def require_starts(self) -> None:
         """Raise InputPositionError when a partition has no offset to start at, and may not choose one."""

@@ -8,9 +8,11 @@ from confluent_kafka import KafkaError
 
 from eos_client import errors
 from eos_client.confluent.failures.kafka_errors import FromKafka
+from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.model import InputPartition
 
 _NO_RESET = KafkaError._AUTO_OFFSET_RESET
+_LOG_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 _RESET_FIRST = "End the process, reset the group's offset of this partition, then start again."
 
 
@@ -29,6 +31,8 @@ def forbidden_reset(partition: InputPartition, message: Any) -> KafkaInputPositi
     error = message.error()
     if error is None or error.code() != _NO_RESET:
         return None
+    if _LOG_TRUNCATION in error.str():
+        return _refused_for_truncation(error, partition, f"{partition} cannot be read on: {error.str()}.", None)
     if message.offset() is None or message.offset() < 0:
         return no_offset(partition, error)
     return KafkaInputPositionError(
@@ -60,6 +64,35 @@ def beyond_the_end(partition: InputPartition, expected: int, found: int) -> Kafk
         f"the client library offered offset {found}. {_RESET_FIRST}"
     )
     return KafkaInputPositionError(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, message), message, *partition, expected)
+
+
+def log_truncated(partition: InputPartition, misplacement: Misplacement) -> KafkaInputPositionError:
+    """Return the error for a partition whose log lost records that were read, and has gone on with others."""
+    expected, expected_epoch, found, found_epoch = misplacement
+    message = (
+        f"{partition} was to be read on at offset {expected} ({_epoch_text(expected_epoch)} before it), but its log "
+        f"now goes on from offset {found} ({_epoch_text(found_epoch)})."
+    )
+    error = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, message)
+    return _refused_for_truncation(error, partition, message, expected)
+
+
+def _epoch_text(epoch: int | None) -> str:
+    return "leader epoch unknown" if epoch is None else f"leader epoch {epoch}"
+
+
+def _refused_for_truncation(
+    error: KafkaError, partition: InputPartition, what: str, offset: int | None
+) -> KafkaInputPositionError:
+    return KafkaInputPositionError(
+        error,
+        f"{what} The log was truncated, as by an unclean leader election: records that were read are gone from it, and "
+        "others are at their offsets, of which none was handed over. End the process. If the group's committed offset "
+        "of this partition lies beyond where the log was truncated, set it to where the new records are to be read "
+        "from. Then start again.",
+        *partition,
+        offset,
+    )
 
 
 def topic_replaced(topic: str) -> KafkaInputPositionError:
