@@ -12,7 +12,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaException, TopicPartition
 
 import eos_client
 from eos_client.clock import MONOTONIC_CLOCK
@@ -20,7 +20,7 @@ from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
-from eos_client.confluent.consumer.partition_parts import ChosenPositions
+from eos_client.confluent.consumer.partition_parts import ChosenPositions, PartitionParts
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.rewinding import ReadPositions, Rewinding, Seeks
 from eos_client.confluent.thread_ownership import ThreadOwnership
@@ -29,7 +29,7 @@ from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Inp
 from eos_client.errors import FatalClientError
 from eos_client.ports import MembershipSnapshot
 from eos_client.testing.simulator import SimulatedClock
-from tests.confluent.test_record_runs import ONE, ZERO, Message, places
+from tests.confluent.test_record_runs import EOF, ONE, ZERO, Message, places
 from tests.simulation.broken_off import StepStrike, StrikeError
 
 
@@ -49,6 +49,9 @@ class Raw:
 
     def seek(self, place: TopicPartition) -> None:
         self.asked.append(("seek", (place.partition, place.offset)))
+
+    def committed(self, _partitions: list[TopicPartition], _timeout: float) -> list[TopicPartition]:
+        return []
 
     def subscribe(self, _topics: list[str], **callbacks: Any) -> None:
         self.callbacks = callbacks
@@ -214,6 +217,48 @@ def test_a_log_that_does_not_have_the_old_offset_any_more_ends_the_seeking(libra
     for _ in range(3):
         assert not rewinding.filter_batch(beyond)
     assert rewinding.filter_batch(beyond) is beyond
+
+
+# -- leader epochs -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts() -> PartitionParts:
+    """The parts of a consumer that has read three records of partition 0, of leader epochs 3, 3 and 4."""
+    clock = SimulatedClock()
+    library = LibraryConsumer({"auto.offset.reset": "earliest"}, lambda _: Raw(), clock)
+    made = PartitionParts(library, lambda _: True, lambda _: None, clock)
+    batch = Batch([Message(0, 7, epoch=3), Message(0, 8, EOF), Message(0, 9, epoch=3), Message(0, 12, epoch=4)])
+    assert [made.reads.read(run, batch.messages) for run in batch.runs] == [4]
+    return made
+
+
+def test_the_leader_epoch_of_each_record_that_was_read_is_known(parts):
+    assert [parts.reads.epochs.at(ZERO, offset) for offset in (6, 7, 9, 11, 12, 13)] == [None, 3, 3, 3, 4, 4]
+
+
+def test_records_further_back_have_their_epochs_though_the_run_ends_under_a_known_one(parts):
+    batch = Batch([Message(0, 2, epoch=1), Message(0, 12, epoch=4)])
+    for run in batch.runs:
+        parts.reads.read(run, batch.messages)
+    assert [parts.reads.epochs.at(ZERO, offset) for offset in (2, 7, 12)] == [1, 3, 4]
+
+
+def test_what_departs_and_what_another_topic_replaces_has_no_known_epochs(parts):
+    for forget in (parts.departed, parts.restart_recreated):
+        parts.reads.epochs.record(ZERO, 7, 3)
+        forget(frozenset({ZERO}))
+        assert parts.reads.epochs.at(ZERO, 13) is None
+
+
+def test_an_offset_that_the_application_chooses_has_the_epoch_that_it_gives(parts):
+    for place, epoch in (
+        (TopicPartition("orders", 0, 20), None),
+        (TopicPartition("orders", 0, 20, leader_epoch=6), 6),
+        (TopicPartition("orders", 0, OFFSET_BEGINNING), None),
+    ):
+        parts.continue_at([place])
+        assert parts.reads.epochs.at(ZERO, 20) == epoch
 
 
 # -- what the application chooses --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from eos_client.confluent.failures.consumer_failures import (
     input_error,
 )
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
-from eos_client.confluent.failures.position_failures import beyond_the_end
+from eos_client.confluent.failures.position_failures import beyond_the_end, forbidden_reset, log_truncated
 from eos_client.confluent.failures.producer_failures import (
     ERROR_CLASSES,
     action_of,
@@ -33,6 +33,7 @@ from eos_client.confluent.failures.producer_failures import (
     with_error,
 )
 from eos_client.core.error_codes import INSTANCE_ID_TAKEN, OVERDUE, REFUSED_BY_GROUP
+from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.model import InputPartition
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest
 
@@ -49,6 +50,17 @@ def named(request: TransactionalRequest, code: int, *, flags=None, **known: obje
     return producer_error(with_error(failure(request, **known), error), error, "b-0")
 
 
+def test_a_truncation_that_the_library_reports_is_no_missing_offset():
+    """librdkafka 2.16 reports it, for auto.offset.reset=error, with the code of a missing offset and without one."""
+    text = "Partition log truncation detected at offset 7 (leader epoch 0): Local: Partition log truncation detected"
+    event = SimpleNamespace(error=lambda: KafkaError(KafkaError._AUTO_OFFSET_RESET, text), offset=lambda: None)
+    refusal = forbidden_reset(InputPartition("orders", 2), event)
+    assert refusal is not None
+    assert text in str(refusal)
+    assert "set it to where the new records are to be read from" in str(refusal)
+    assert (refusal.topic, refusal.partition, refusal.offset) == ("orders", 2, None)
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -56,6 +68,7 @@ def named(request: TransactionalRequest, code: int, *, flags=None, **known: obje
         misplaced_call("begin_transaction() twice"),
         producer_error(failure(R.COMMIT), KafkaError(KafkaError._TIMED_OUT, "no answer", False, True), "b-0"),
         beyond_the_end(InputPartition("orders", 2), 7, 5),
+        log_truncated(InputPartition("orders", 2), Misplacement(7, 0, 5, 1)),
     ],
     ids=lambda error: type(error).__name__,
 )

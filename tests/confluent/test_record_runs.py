@@ -22,6 +22,7 @@ class Message:
     at: int
     failed: KafkaError | None = None
     name: str | None = "orders"
+    epoch: int | None = None
 
     def topic(self) -> str | None:
         return self.name
@@ -34,6 +35,9 @@ class Message:
 
     def error(self) -> KafkaError | None:
         return self.failed
+
+    def leader_epoch(self) -> int | None:
+        return self.epoch
 
 
 EOF = KafkaError(KafkaError._PARTITION_EOF)

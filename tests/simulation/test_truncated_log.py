@@ -41,6 +41,12 @@ class Elections:
     def epoch_of(self, offset: int) -> int | None:
         return sum(start <= offset for start in self.starts) if self.has_epochs else None
 
+    def validated(self, place: TopicPartition) -> int:
+        """Return the offset of ``place``, or where its leader epoch has ended before that."""
+        if place.leader_epoch is None:
+            return place.offset
+        return min([place.offset, self._stage.written, *self.starts[place.leader_epoch :]])
+
     def truncate(self, offset: int) -> None:
         """Make a replica that has the log up to ``offset`` the leader; the library goes on there."""
         self.starts.append(offset)
@@ -87,8 +93,7 @@ class ElectedConsumer:
 
     def seek(self, place: TopicPartition) -> None:
         self._elections.sought.append((place.offset, place.leader_epoch))
-        ends = self._elections.starts[place.leader_epoch :] if place.leader_epoch is not None else []
-        self._raw.seek(TopicPartition(place.topic, place.partition, min([place.offset, *ends])))
+        self._raw.seek(TopicPartition(place.topic, place.partition, self._elections.validated(place)))
 
 
 def staged(protocol: str, *, records: int, committed: int | None = None) -> SimulatedStage:
