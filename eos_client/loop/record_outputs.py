@@ -111,6 +111,8 @@ class RecordOutputs:
         self.prefers_whole_batches = takes_batches or self._prepare is not None
         self._records_at_once: int | None = None
         self._writes_apart = False
+        self._writes_each_apart = False  # once a batch was too large that held one record's outputs
+        self._written_at_once = 0
         self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
         self._failed = failed
         self._originals = failed.originals
@@ -148,7 +150,7 @@ class RecordOutputs:
         """Write like ``write``, but wait for the deliveries of each record, so that a broker's refusal names it.
 
         Outputs with a time of the application's are not batched with others, so that a refused batch shows whose time
-        is wrong.
+        is wrong. Where only the batch of a record's outputs was too large, each output has a batch of its own.
         """
         self._remembers = True
         for record in records:
@@ -171,6 +173,13 @@ class RecordOutputs:
     def _raise_refused_delivery(self, record: Any, error: AbortableError | None) -> None:
         refused = self._producer.take_refusal()
         if refused is not None:
+            if refused.is_for_size and self._written_at_once > 1:
+                self._writes_each_apart = True
+                name = f"{record.topic()}[{record.partition()}]@{record.offset()}"
+                raise RefusedRecordsError(
+                    f"the {self._written_at_once} outputs of {name} are too large for one batch, and are written one "
+                    f"by one next: {refused.reason}"
+                ) from error
             refusal = refused.refusal(f"the output to {refused.reason}")
             refusal.__context__ = error
             raise self._record_refusals([(record, refusal)]) from refusal
@@ -234,12 +243,12 @@ class RecordOutputs:
             self._write_all(outputs)
 
     def _write_all(self, outputs: list[Any]) -> None:
-        groups = groupby(outputs, lambda each: getattr(each, "timestamp_ms", None) is not None)
-        if self._writes_apart and len(alike := [[*group] for _, group in groups]) > 1:
-            for group in alike:
+        if self._writes_apart and len(groups := self._apart(outputs)) > 1:
+            for group in groups:
                 self._write_all(group)
                 self._session.await_deliveries()
             return
+        self._written_at_once = len(outputs)
         is_bytes = set(map(type, outputs)) == _BYTES_ONLY
         self._records_at_once = None if is_bytes else _OBJECTS_AT_ONCE
         write = self._write_values if is_bytes else self._write_mixed
@@ -252,6 +261,13 @@ class RecordOutputs:
             except Exception:  # noqa: BLE001  # the slow path repeats it and names the error
                 self._write_thoroughly(outputs[-length_hint(left) - 1])  # the one that the iterator has given last
         self._session.count_outputs(len(outputs))
+
+    def _apart(self, outputs: list[Any]) -> list[list[Any]]:
+        """Return ``outputs`` in groups that may share a batch."""
+        if self._writes_each_apart:
+            return [[output] for output in outputs]
+        groups = groupby(outputs, lambda each: getattr(each, "timestamp_ms", None) is not None)
+        return [[*group] for _, group in groups]
 
     def _write_values(self, left: Iterator[bytes]) -> None:
         deque(map(self._session.raw_produce(), repeat(self._default_topic), left), maxlen=0)

@@ -347,6 +347,24 @@ def test_an_output_that_the_broker_refuses_is_its_own_records_failure(kafka_brok
         assert [why for why in reasons if code not in why and "OUT_OF_ORDER_SEQUENCE_NUMBER" not in why] == []
 
 
+def test_outputs_of_a_record_that_are_too_large_only_as_a_batch_are_no_failure_of_the_record(kafka_broker):
+    with Job(kafka_broker, partitions=1) as job:
+        dead, limited = job.more_topics("dead"), job.more_topics("limited", **{"max.message.bytes": "3000"})
+        contents = [value.ljust(700, b".") for value in job.load(20)]
+        contents[13] = b"y" * 5000  # too large by itself
+        running = job.start(
+            lambda record: [OutputRecord(limited, value=contents[int(record.value())])] * 10,
+            on_error="dead_letter",
+            dead_letter_topic=dead,
+        )
+        wait_for(lambda: job.committed() == 20, "all inputs committed")
+        running.stop()
+        assert job.values(dead) == [b"13"]
+        assert job.values(limited) == sorted(each for each in contents if len(each) == 700 for _ in range(10))
+        reasons = [each.reason for each in running.events.of(TransactionAborted)]
+        assert any("the 10 outputs of" in each and "set batch.size below the topic's" in each for each in reasons)
+
+
 def test_an_output_that_the_broker_refuses_stops_the_loop_by_default_and_names_its_record(kafka_broker):
     settings, output, code = REFUSED_BY_BROKERS["too large"]
     with Job(kafka_broker) as job:
