@@ -115,7 +115,10 @@ class UnknownOutcomeError(RebuildProducerError):
 
 
 class ProducerFencedError(EosError):
-    """A newer instance owns this ``transactional.id``: stop this one, or give it an id of its own."""
+    """Another instance owns this ``transactional.id``: stop this one, or give it an id of its own.
+
+    A supervisor must not start it again while the other runs: the restart would take the id back, and so on for ever.
+    """
 
 
 class FatalClientError(EosError):

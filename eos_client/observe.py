@@ -69,6 +69,15 @@ class LoopStopped(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LoopFenced(Event):
+    """Another process has taken the loop's ``transactional.id``; the loop ends. A restart would take the id back."""
+
+    level: ClassVar[str] = "error"
+    transactional_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionsAssigned(Event):
     """A rebalance gave us partitions."""
 

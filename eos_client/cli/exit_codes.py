@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
     CLUSTER_UNAVAILABLE = 5, "no broker answered in time: start again when the cluster is reachable"
     CLUSTER_UNFIT = 6, "the cluster lacks or refuses a topic, transactions, replicas, a permission or group membership"
     TRANSFORM_RAISED = 7, "the transform raised or made an impossible output; nothing of that transaction is visible"
-    FENCED = 8, "another process runs with the same transactional.id"
+    FENCED = 8, "another process runs with the same transactional.id: do not start again while it does"
     CLIENT_FATAL = 9, "the Kafka client cannot go on: start the process again"
     OUTCOME_UNKNOWN = 10, "the outcome of a commit is unknown: start again, the group's committed offsets decide"
     EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"

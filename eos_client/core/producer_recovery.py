@@ -201,7 +201,8 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.fenced_by_another,
         RecoveryAction.STOP_FENCED,
-        "a newer instance has this transactional.id; two instances must never take turns",
+        "another instance has this transactional.id. Do not start this one again while the other runs: it would take "
+        "the id back",
     ),
     RecoveryRule(
         lambda f: f.id_expired_unfenced,

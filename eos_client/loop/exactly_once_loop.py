@@ -36,7 +36,16 @@ from eos_client.loop.stop_signals import StopSignals
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionCost, TransactionSize
 from eos_client.loop.transaction_under_way import TransactionUnderWay
 from eos_client.loop.transform_check import one_transform
-from eos_client.observe import ClientReported, Counters, EventHook, LoopStarted, LoopStopped, log_event, safe_hook
+from eos_client.observe import (
+    ClientReported,
+    Counters,
+    EventHook,
+    LoopFenced,
+    LoopStarted,
+    LoopStopped,
+    log_event,
+    safe_hook,
+)
 from eos_client.ports import ClientLibrary, K_co, V_co
 
 if TYPE_CHECKING:
@@ -211,6 +220,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         except BaseException as error:
             self._shutdown.request(type(error).__name__)  # the caller reports the message
             self._abort_quietly(error)
+            if isinstance(error, errors.ProducerFencedError):
+                self._hook(LoopFenced(transactional_id=self._producer.transactional_id, reason=str(error)))
             raise
         finally:
             self._close_clients()

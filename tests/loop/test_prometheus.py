@@ -18,8 +18,8 @@ from eos_client.testing import SimulatedCluster
 from tests.core.test_observe import EXAMPLES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "monitoring.md").read_text(encoding="utf-8")
-TOLD_BY_OTHERS = {observe.LoopStarted, observe.LoopStopped, observe.CommitSkipped}
-"""The gate's counters tell of skips; that a loop runs is told by whoever runs it."""
+TOLD_BY_OTHERS = {observe.LoopStarted, observe.LoopStopped, observe.LoopFenced, observe.CommitSkipped}
+"""The gate's counters tell of skips; that a loop runs, and with which exit status it ends, by whoever runs it."""
 
 
 @pytest.fixture

@@ -163,6 +163,21 @@ def test_an_older_instance_that_has_to_initialise_again_keeps_the_id_and_the_new
     assert pair.older.stopped is None
 
 
+def test_an_instance_that_is_started_again_takes_the_id_back_whenever_it_was_fenced() -> None:
+    """Kafka cannot tell a restart from a takeover, so a supervisor that restarts the fenced one keeps up the fight."""
+    cluster = SimulatedCluster(seed=3, request_timeout_s=REQUEST_S)
+    cluster.create_topic("out")
+    running = Instance(cluster, "0")
+    running.start()
+    for number in range(1, ROUNDS):
+        started_again = Instance(cluster, str(number))
+        started_again.start()
+        running.turn(running.work)
+        assert isinstance(running.stopped, ProducerFencedError)
+        started_again.work()
+        running = started_again
+
+
 @pytest.mark.parametrize("last", ["older", "newer"])
 def test_of_two_inits_on_their_way_at_once_the_one_that_is_served_last_keeps_the_id(last: str, pair: Pair) -> None:
     """After an outage that is often the older's: its client has waited longer, so it connects again later."""
