@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import Any
 
 from eos_client.clients.dead_letters import RecordKey, forget_departed
+from eos_client.confluent.failures.producer_failures import undelivered_output
 from eos_client.confluent.last_errors import RefusedDelivery, describe_failed_delivery
 from eos_client.core.error_codes import DELIVERY_REFUSED
 from eos_client.core.model import InputPartition, Outcome
@@ -65,14 +66,16 @@ class RefusedLetters:
         if refused is None or (refused.is_for_size and not is_smallest):
             return None
         if refused.is_for_size:
-            return refused.refusal(
+            return undelivered_output(
+                refused.error,
                 f"no dead letter of {name} fits into its topic, not even the one that holds only where the record "
                 f"stood: the last one to {refused.reason}. Raise the topic's max.message.bytes, or go without the "
-                "letter."
+                "letter.",
             )
         del self._refused_alone[record]
-        return refused.refusal(
-            f"the dead letter of {name} to {refused.reason}. Have the topic take it, or go without the letter."
+        return undelivered_output(
+            refused.error,
+            f"the dead letter of {name} to {refused.reason}. Have the topic take it, or go without the letter.",
         )
 
     def ended(self, outcome: Outcome | None, assigned: Collection[InputPartition]) -> None:

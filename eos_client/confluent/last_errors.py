@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError
 
-from eos_client.confluent.failures.kafka_errors import make_kafka_error, with_cause
 from eos_client.core.error_codes import (
     ALL_BROKERS_DOWN,
     DELIVERY_REFUSED,
@@ -17,7 +16,6 @@ from eos_client.core.error_codes import (
     REFUSED_FOR_SIZE,
     REFUSED_WITH_ANOTHER,
 )
-from eos_client.errors import OutputRefusedError
 
 _TOO_LARGE_HINT = (
     " (where no single output is too large, its batch is: set batch.size below the topic's max.message.bytes, or raise "
@@ -45,11 +43,6 @@ class RefusedDelivery(NamedTuple):
     def is_for_size(self) -> bool:
         """Whether a smaller output, or one in a smaller batch, may be taken."""
         return self.error.name() in REFUSED_FOR_SIZE
-
-    def refusal(self, message: str) -> OutputRefusedError:
-        """Return the error of ``message`` for this output; the broker's error is its cause."""
-        made = make_kafka_error(OutputRefusedError, self.error, message)
-        return with_cause(made, KafkaException(self.error))
 
 
 class LastErrors:

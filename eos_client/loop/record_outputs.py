@@ -17,6 +17,7 @@ from operator import length_hint
 from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
+from eos_client.confluent.failures.producer_failures import undelivered_output
 from eos_client.confluent.producer.output_arguments import UNCHANGEABLE, checked_headers, produce_options
 from eos_client.errors import (
     AbortableError,
@@ -180,7 +181,7 @@ class RecordOutputs:
                     f"the {self._written_at_once} outputs of {name} are too large for one batch, and are written one "
                     f"by one next: {refused.reason}"
                 ) from error
-            refusal = refused.refusal(f"the output to {refused.reason}")
+            refusal = undelivered_output(refused.error, f"the output to {refused.reason}")
             refusal.__context__ = error
             raise self._record_refusals([(record, refusal)]) from refusal
 

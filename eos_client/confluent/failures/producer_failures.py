@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
-from eos_client.confluent.failures.kafka_errors import FromKafka, kafka_error, make_kafka_error
+from eos_client.confluent.failures.kafka_errors import FromKafka, kafka_error, make_kafka_error, with_cause
 from eos_client.core.error_codes import OUTPUT_TOO_LARGE, RECORD_REFUSED, REFUSED_FOR_SIZE, WRITING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
 
@@ -114,6 +114,11 @@ def _refused_output(error: KafkaError, where: str, words: OutputWords) -> errors
 def is_refused_for_size(error: BaseException) -> bool:
     """Whether ``error`` is the refusal of an output that is too large, or whose batch is."""
     return isinstance(error, KafkaException) and kafka_error(error).name() in REFUSED_FOR_SIZE
+
+
+def undelivered_output(error: KafkaError, message: str) -> errors.OutputRefusedError:
+    """Return the error of ``message`` for an output that a broker has refused; the broker's ``error`` is its cause."""
+    return with_cause(make_kafka_error(errors.OutputRefusedError, error, message), KafkaException(error))
 
 
 def overdue_error(failure: ProducerFailure, budget_s: float, transactional_id: str) -> errors.EosError:
