@@ -15,6 +15,9 @@ _ERROR_CHARACTERS_SHORT = 100
 DEAD_LETTERS = 4
 """Number of dead letters that are tried for one record."""
 
+UNKNOWN_HANDLING = "in a transaction whose outcome is not known, and which may be committed: "
+"""Begins the report of a record that failed, where nobody will know whether its handling was committed."""
+
 RecordKey = tuple[str, int, int]
 """Topic, partition and offset."""
 

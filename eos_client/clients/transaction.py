@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from eos_client import errors
+from eos_client.clients.dead_letters import RecordKey
 from eos_client.clients.refused_letters import RefusedLetters
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -18,7 +19,7 @@ from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import write_by
 from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
 from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, TransactionEvent
-from eos_client.observe import Counters, EventHook, OutcomeResolved, TransactionAborted
+from eos_client.observe import Counters, EventHook, OutcomeResolved, RecordDeadLettered, TransactionAborted
 from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord, OverridableProducer
 
 _ANSWER_WAIT_S = 5.0
@@ -191,6 +192,13 @@ class TransactionSession:
             on_delivery = producer.library.before_application_callback(on_delivery)
         limit_s = producer.limits.commit_timeout_s
         producer.await_room(facade.poll, limit_s, write_by, facade.produce, topic, record, on_delivery)
+
+    def record_dead_letter(self, record: RecordKey, error: str, topic: str) -> None:
+        """Record that the open transaction holds a dead letter of ``record``, which is told when it is committed."""
+        name, partition, offset = record
+        self._steps.dead_lettered[record] = RecordDeadLettered(
+            topic=name, partition=partition, offset=offset, error=error, dead_letter_topic=topic
+        )
 
     # -- the end -------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.block_state import INTERRUPTED
-from eos_client.clients.dead_letters import RecordKey, key_of, letters_for
+from eos_client.clients.dead_letters import ERROR_CHARACTERS_MAX, RecordKey, key_of, letters_for
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.failures.client_failures import misplaced_call
@@ -134,7 +134,8 @@ class Transaction:
 
         Its headers name the error, the origin and how many ``attempts`` were made (the page "Records that
         fail" lists them). Where the record is too large for the topic, its value is left out, and at last its key and
-        headers. Raises as ``produce`` does, and TypeError for what was not consumed.
+        headers. Once the transaction is committed, the record is counted (``records_failed``) and told as
+        RecordDeadLettered. Raises as ``produce`` does, and TypeError for what was not consumed.
         """
         if not hasattr(message, "offset"):
             raise TypeError(f"dead_letter() takes a record that was consumed, not {type(message).__name__}")
@@ -145,6 +146,7 @@ class Transaction:
             self._write_first(topic, letters, session.letters.delivery_callback(record))
         else:
             self._write_alone(topic, letters[refused:], record)
+        session.record_dead_letter(record, text_of(error, ERROR_CHARACTERS_MAX), topic)
 
     def _write_first(self, topic: str, letters: list[OutputRecord], on_delivery: DeliveryCallback) -> None:
         """Write the first of ``letters`` that the producer accepts."""

@@ -14,6 +14,7 @@ from typing import TypeVar
 from eos_client import errors
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.commit_decisions import CommitDecisions
+from eos_client.clients.dead_letters import UNKNOWN_HANDLING, RecordKey
 from eos_client.clients.recovery import Recovery
 from eos_client.clients.steps_under_way import StepsUnderWay
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -22,7 +23,14 @@ from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy
 from eos_client.core.model import InputPositions, Outcome, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import NEEDS_REBUILD, Act, Phase, TransactionEvent, TransactionLifecycle
-from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
+from eos_client.observe import (
+    ClientReported,
+    Counters,
+    EventHook,
+    RecordDeadLettered,
+    TransactionAborted,
+    TransactionCommitted,
+)
 from eos_client.ports import Clock, MembershipSnapshot, OverridableProducer
 
 WAIT_SLICE_S = 0.02
@@ -125,6 +133,7 @@ class TransactionSteps:
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
         self.outputs_in_hand = False
         self.records_out = self.commits = self.aborts = 0
+        self.dead_lettered: dict[RecordKey, RecordDeadLettered] = {}
         self.decisions = CommitDecisions(consumer, hook, clock, consumer.plain)
         self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._attempt = _Attempt(self._clock())
@@ -200,6 +209,9 @@ class TransactionSteps:
         if self._attempt.is_left_unknown:
             return None
         self._attempt.is_left_unknown = True
+        handled, self.dead_lettered = self.dead_lettered, {}
+        for letter in handled.values():
+            self._hook(ClientReported(client="producer", error=f"{UNKNOWN_HANDLING}{letter}"))
         return f"{self._why(self._attempt)} That stays unknown: {reason}"
 
     def _run(self, event: TransactionEvent, attempt: _Attempt) -> Ending:
@@ -398,6 +410,10 @@ class TransactionSteps:
         self._counters.records_out += committed.records_out
         self._counters.generation_id = generation.generation_id
         self._hook(committed)
+        handled, self.dead_lettered = self.dead_lettered, {}
+        for letter in handled.values():
+            self._counters.records_failed += 1
+            self._hook(letter)
         self._recovery.report()
 
     def _record_aborted(self, attempt: _Attempt) -> None:
@@ -416,6 +432,7 @@ class TransactionSteps:
     def count_aborted(self, aborted: TransactionAborted) -> None:
         """Count and report an abort."""
         self.aborts += 1
+        self.dead_lettered.clear()
         self._counters.aborted += 1
         self._hook(aborted)
 

@@ -15,6 +15,7 @@ import tenacity
 from eos_client.clients.dead_letters import (
     DEAD_LETTERS,
     ERROR_CHARACTERS_MAX,
+    UNKNOWN_HANDLING,
     RecordKey,
     forget_departed,
     key_of,
@@ -176,7 +177,7 @@ class FailedRecords:
         """
         handled, self._handled = self._handled, {}
         for done in handled.values():
-            error_text = f"in a transaction whose outcome is not known, and which may be committed: {done}"
+            error_text = f"{UNKNOWN_HANDLING}{done}"
             self._hook(ClientReported(client="loop", error=error_text))
 
     def aborted(self, assigned: Collection[InputPartition]) -> None:

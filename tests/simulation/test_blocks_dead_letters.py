@@ -6,6 +6,7 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.clients.transaction import TransactionSession
 from eos_client.errors import TransactionStateError
+from eos_client.observe import RecordDeadLettered
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
 DEAD = "orders.dead"
@@ -75,6 +76,40 @@ def test_a_record_that_is_too_large_for_a_letter_leaves_its_origin(stage):
     assert letter.value() == b""
     assert dict(letter.headers())["eos.omitted"] == b"value"
     assert dict(letter.headers())["eos.value.bytes"] == b"900"
+
+
+def told(stage):
+    return [event for event in stage.events if isinstance(event, RecordDeadLettered)]
+
+
+def test_a_letter_is_counted_and_told_when_its_block_is_committed(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        first, _second = stage.collect(consumer, 2)
+        txn.dead_letter(first, CAUSE, topic=DEAD)
+        assert (producer.counters.records_failed, told(stage)) == (0, []), "not before it is committed"
+    assert producer.counters.records_failed == 1
+    assert told(stage) == [
+        RecordDeadLettered(topic=SOURCE, partition=0, offset=0, error="ValueError: no price", dead_letter_topic=DEAD)
+    ]
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, b"more")
+    assert (producer.counters.records_failed, len(told(stage))) == (1, 1), "once"
+
+
+def test_a_letter_of_a_block_that_aborts_is_neither_counted_nor_told(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+
+    def fails():
+        with producer.transaction(consumer) as txn:
+            txn.dead_letter(stage.collect(consumer, 2)[0], CAUSE, topic=DEAD)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, stage.collect(consumer, 2)[0].value())
+    assert (producer.counters.records_failed, told(stage)) == (0, [])
 
 
 def test_a_letter_outside_its_block_is_refused(stage):

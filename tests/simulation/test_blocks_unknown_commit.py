@@ -556,3 +556,25 @@ def test_what_an_override_calls_after_a_commit_says_nothing_about_the_commit(mon
         stage.copy_the_rest(producer, consumer)
     assert txn.outcome is not Outcome.ABORTED
     assert stage.outputs == stage.inputs
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("closes", [False, True], ids=["found out", "closed before"])
+def test_a_dead_letter_is_told_when_the_outcome_of_its_block_is_known_or_never_will_be(stage, arrives, closes):
+    stage.cluster.create_topic("dead")
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+
+    def block():
+        with producer.transaction(consumer) as txn:
+            for message in stage.collect(consumer, 2):
+                txn.dead_letter(message, ValueError("no price"), topic="dead")
+            next_commit_is_unanswered(stage, arrives=arrives)
+
+    with pytest.raises(ClusterUnavailableError, match=UNKNOWN):
+        block()
+    assert stage.named("record_dead_lettered") == []
+    producer.close() if closes else stage.copy_the_rest(producer, consumer)
+    count = 2 if arrives and not closes else 0
+    assert (len(stage.named("record_dead_lettered")), producer.counters.records_failed) == (count, count)
+    unknown = [each for each in stage.named("client_reported") if "may be committed: RecordDeadLettered" in each.error]
+    assert len(unknown) == (2 if closes else 0)
