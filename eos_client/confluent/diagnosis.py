@@ -16,6 +16,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
 from eos_client.confluent.last_errors import LastErrors
+from eos_client.confluent.listener_probe import how_to_speak
 from eos_client.core.internal_logs import INTERNAL_LOGS, LogVerdict, judge_internal_log
 from eos_client.core.model import TopicDescription
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
@@ -43,7 +44,7 @@ def why_init_failed(
     except ClusterUnfitError:
         pass  # brokers answer, and refuse the questions of this client
     except EosError as error:
-        clause = "; asked directly: " + str(error).removesuffix(f". {HOW_TO_REACH_BROKERS}")
+        clause = "; asked directly: " + str(error).rpartition(". ")[0]
     else:
         certain = [verdict for verdict in found if verdict.prevents_init]
         reason = "; ".join(f"{verdict.log} {verdict.text}; {verdict.way_out}" for verdict in certain or found)
@@ -69,9 +70,12 @@ def unreachable(
     ``refused``: because of the credentials, which ``last`` may say as well.
     """
     refused = refused or lacks_credentials(last.last)
+    asked = settings.get("bootstrap.servers", ""), settings.get("security.protocol", "plaintext")
+    way_out = "" if last.last is None else how_to_speak(*asked)
+    way_out = way_out or (HOW_TO_AUTHENTICATE if refused else HOW_TO_REACH_BROKERS)
     message = (
         f"no usable answer from bootstrap.servers {str(settings.get('bootstrap.servers', ''))!r} within {limit_s:g} s"
-        f"{last.clause()}{clause}. {HOW_TO_AUTHENTICATE if refused else HOW_TO_REACH_BROKERS}; {_NOTHING_WAS_COMMITTED}"
+        f"{last.clause()}{clause}. {way_out}; {_NOTHING_WAS_COMMITTED}"
     )
     return _with_code_of(cause, message, refused=refused)
 

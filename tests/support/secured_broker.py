@@ -97,14 +97,15 @@ def on_cluster(*operations: AclOperation) -> list[Permission]:
 
 
 class SecuredBroker:
-    """`plain`, `sasl` and `mtls` are its addresses; `authority` is the file of the certificate that it is known by.
+    """`plain`, `sasl`, `mtls` and `unencrypted` (SASL without TLS) are its addresses.
 
-    At `renewed` a client has to show its credentials anew every RENEWED_AFTER_S seconds.
+    `authority` is the file of the certificate that it is known by. At `renewed` a client has to show its credentials
+    anew every RENEWED_AFTER_S seconds.
     """
 
-    def __init__(self, folder: Path, plain: str, sasl: str, mtls: str, renewed: str) -> None:
+    def __init__(self, folder: Path, plain: str, sasl: str, mtls: str, renewed: str, unencrypted: str) -> None:
         self.bootstrap_servers = self.plain = plain
-        self.sasl, self.mtls, self.renewed = sasl, mtls, renewed
+        self.sasl, self.mtls, self.renewed, self.unencrypted = sasl, mtls, renewed, unencrypted
         self.authority = folder / "ca.pem"
         self.certificate, self.key = folder / "client.pem", folder / "client.key"
         self.foreign_certificate, self.foreign_key = folder / "foreign.pem", folder / "foreign.key"
@@ -228,7 +229,7 @@ def secured_broker() -> Iterator[SecuredBroker]:
     with tempfile.TemporaryDirectory(prefix="secured-broker-") as name:
         folder = Path(name)
         _write_certificates(folder)
-        listeners = {"GUARDED": "SASL_SSL", "MUTUAL": "SSL", "RENEWED": "SASL_SSL"}
+        listeners = {"GUARDED": "SASL_SSL", "MUTUAL": "SSL", "RENEWED": "SASL_SSL", "OPEN": "SASL_PLAINTEXT"}
         properties = {**WITH_ACLS, **_SHORT_SESSIONS, **_sasl_properties(), **_tls_properties(folder)}
         with more_listeners(listeners, properties) as addresses:
             broker = SecuredBroker(folder, *addresses)
@@ -237,7 +238,7 @@ def secured_broker() -> Iterator[SecuredBroker]:
 
 
 def _sasl_properties() -> dict[str, str]:
-    guarded, renewed = "listener.name.guarded", "listener.name.renewed"
+    guarded, renewed, unencrypted = (f"listener.name.{name}" for name in ("guarded", "renewed", "open"))
     scram = f"{_MODULES}.scram.ScramLoginModule required;"
     passwords = " ".join(f'user_{user}="{PASSWORD}"' for user in (USER, OPERATOR))
     return {
@@ -245,6 +246,8 @@ def _sasl_properties() -> dict[str, str]:
         f"{renewed}.scram-sha-512.sasl.jaas.config": scram,
         f"{renewed}.connections.max.reauth.ms": str(RENEWED_AFTER_S * 1000),
         f"{guarded}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
+        f"{unencrypted}.sasl.enabled.mechanisms": "PLAIN",
+        f"{unencrypted}.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule required {passwords};",
         f"{guarded}.plain.sasl.jaas.config": f"{_MODULES}.plain.PlainLoginModule required {passwords};",
         f"{guarded}.scram-sha-512.sasl.jaas.config": scram,
         f"{guarded}.oauthbearer.sasl.jaas.config": f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required "

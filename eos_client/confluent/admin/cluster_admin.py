@@ -30,6 +30,7 @@ from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.confluent.last_errors import LastErrors
+from eos_client.confluent.listener_probe import how_to_speak
 from eos_client.core.error_codes import (
     CLUSTER_FORBIDDEN,
     COORDINATOR_MOVING,
@@ -85,6 +86,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         self._errors = LastErrors(None)
         settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {}), "bootstrap.servers": bootstrap_servers}
         settings["error_cb"] = self._errors
+        self._protocol = settings.get("security.protocol", "plaintext")
         self._client = built("admin client", AdminClient, settings)
 
     def __exit__(self, *raised: object) -> None:
@@ -280,10 +282,13 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         self._client.poll(0)  # serves the error callback: the reason behind "timed out"
         reason = self._errors.last
         cause = unexplained if reason is None else reason.str()
-        what = f"{what} within {self._timeout_s:g} s ({cause})"
         if lacks_credentials(reason):
-            return AuthenticationError(f"{what}. {HOW_TO_AUTHENTICATE}")
-        return ClusterUnavailableError(f"{what}. {HOW_TO_REACH_BROKERS}")
+            what = f"the brokers at {self._bootstrap} refuse this client, or it them"
+        what = f"{what} within {self._timeout_s:g} s ({cause})"
+        way_out = "" if reason is None else how_to_speak(self._bootstrap, self._protocol)
+        if lacks_credentials(reason):
+            return AuthenticationError(f"{what}. {way_out or HOW_TO_AUTHENTICATE}")
+        return ClusterUnavailableError(f"{what}. {way_out or HOW_TO_REACH_BROKERS}")
 
 
 def _unknown(ends: Mapping[int, int]) -> list[int]:
