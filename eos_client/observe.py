@@ -104,6 +104,19 @@ class PartitionsLost(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionsStartedAtEnd(Event):
+    """With ``auto.offset.reset=latest``, partitions without a committed offset start at their end, behind records.
+
+    ``offsets_before``: how many offsets of the log lie before the start of each. The group does not read these records;
+    the markers of transactions in the input count too. Emitted by the first call that polls after the start was
+    committed. A group's first start skips what is in the topic by intention, a partition that was added later does not.
+    """
+
+    level: ClassVar[str] = "warning"
+    offsets_before: Mapping[InputPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionCommitted(Event):
     """A broker confirmed the commit. ``duration_s``: from the first flush to the confirmation.
 

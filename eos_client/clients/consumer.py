@@ -30,7 +30,15 @@ from eos_client.core.commit_gate import CommitGate, GateSettings
 from eos_client.core.model import InputPartition
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
-from eos_client.observe import ClientReported, Counters, EventHook, LagMeasured, log_event, safe_hook
+from eos_client.observe import (
+    ClientReported,
+    Counters,
+    EventHook,
+    LagMeasured,
+    PartitionsStartedAtEnd,
+    log_event,
+    safe_hook,
+)
 from eos_client.ports import Clock
 
 if TYPE_CHECKING:
@@ -162,6 +170,8 @@ class EosConsumer:
     def _next(self, count: int, timeout: float) -> list[Any]:
         self.open_work.resolve_pending()
         self._report_lag()
+        if passed_over := self.member.parts.starts.take_passed_over():
+            self._hook(PartitionsStartedAtEnd(offsets_before=passed_over))
         self._unmatched.report()
         self.member.fetching.begin_call()
         session = self.open_work.session

@@ -34,6 +34,11 @@ EXAMPLES = [
     ),
     (observe.PartitionsLost(partitions=PARTITIONS, uncommitted=PARTITIONS), "partitions_lost", "warning"),
     (
+        observe.PartitionsStartedAtEnd(offsets_before=dict.fromkeys(PARTITIONS, 3)),
+        "partitions_started_at_end",
+        "warning",
+    ),
+    (
         observe.TransactionCommitted(
             records_in=3, records_out=4, duration_s=0.1, generation=G5, inside_revoke=True, poll_to_commit_s=0.4
         ),

@@ -4,11 +4,16 @@
 """
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.cimpl import NewPartitions
 
+from eos_client.core.model import InputPartition
 from eos_client.errors import InputPositionError
+from eos_client.observe import PartitionsStartedAtEnd
 from tests.kafka.kafka_support import values
 from tests.support.waiting import WAIT_S, wait_for
+from tests.verification.protocols import GroupProtocol
+from tests.verification.topics import await_topics
 
 
 def delete_records_before(stage, offset):
@@ -40,6 +45,17 @@ def polled(stage, consumer, count):
 
 def take_assignment(stage, consumer):
     wait_for(lambda: stage.assigned(consumer) == {0, 1}, "the assignment", lambda: consumer.consume(100, 0.1))
+
+
+def add_partition(stage, count):
+    """Add a partition with `count` records to the source, written by a producer that knows of it; returns it."""
+    stage.admin.create_partitions([NewPartitions(stage.source, 3)])[stage.source].result(WAIT_S)
+    await_topics(stage.admin, {stage.source: 3})
+    writer = Producer({"bootstrap.servers": stage.bootstrap})
+    for number in range(count):
+        writer.produce(stage.source, f"2-{number}", partition=2)
+    assert writer.flush(WAIT_S) == 0
+    return InputPartition(stage.source, 2)
 
 
 RESETS = pytest.mark.parametrize("reset", ["latest", "earliest"])
@@ -134,6 +150,44 @@ def test_latest_means_the_end_at_the_first_assignment_also_for_a_later_owner(any
     first.close()
     second = stage.subscribed(auto_offset_reset="latest")
     assert sorted(values(stage.collect(second, 8))) == sorted(written)
+
+
+@pytest.mark.parametrize("any_stage", [GroupProtocol.KIP_848, GroupProtocol.COOPERATIVE], indirect=True)
+def test_what_lies_before_the_start_of_a_partition_that_was_added_under_latest_is_told(any_stage):
+    stage = any_stage
+    consumer = stage.subscribed(auto_offset_reset="latest", topic_metadata_refresh_interval_ms=1000)
+    take_assignment(stage, consumer)
+    added = add_partition(stage, 4)
+    told = wait_for(
+        lambda: [each for each in stage.events if isinstance(each, PartitionsStartedAtEnd)],
+        "the event",
+        lambda: consumer.consume(100, 0.1),
+    )
+    assert [dict(each.offsets_before) for each in told] == [{added: 4}]
+
+
+def test_what_the_log_has_lost_and_a_partition_without_records_are_not_told_as_passed_over(stage):
+    stage.load([5, 0])
+    delete_records_before(stage, 2)
+    consumer = stage.subscribed(auto_offset_reset="latest")
+    wait_for(lambda: stage.committed() == {0: 5, 1: 0}, "the starts", lambda: consumer.consume(1, 0.1))
+    for _ in range(3):
+        consumer.consume(1, 0.1)
+    told = [each for each in stage.events if isinstance(each, PartitionsStartedAtEnd)]
+    assert [dict(each.offsets_before) for each in told] == [{InputPartition(stage.source, 0): 3}]
+
+
+@pytest.mark.parametrize("any_stage", [GroupProtocol.KIP_848, GroupProtocol.COOPERATIVE], indirect=True)
+def test_a_partition_that_is_added_after_the_change_to_earliest_starts_at_its_beginning(any_stage):
+    stage = any_stage
+    stage.load(3)
+    first = stage.subscribed(auto_offset_reset="latest")
+    take_assignment(stage, first)
+    first.close()
+    second = stage.subscribed(auto_offset_reset="earliest", topic_metadata_refresh_interval_ms=1000)
+    take_assignment(stage, second)
+    add_partition(stage, 4)
+    assert values(stage.collect(second, 4)) == [f"2-{n}" for n in range(4)]
 
 
 def test_beside_a_producer_the_start_is_committed_in_a_transaction_which_no_late_copy_can_undo(any_stage):

@@ -248,11 +248,16 @@ class LibraryConsumer:
 
     def end_of(self, partition: InputPartition) -> int | None:
         """Return the offset after the last record that may be read now; None if no broker answers."""
+        span = self.span_of(partition)
+        return None if span is None else span[1]
+
+    def span_of(self, partition: InputPartition) -> tuple[int, int] | None:
+        """Return the offset of the first record of the log, and `end_of`; None if no broker answers."""
         try:
             watermarks = self.raw.get_watermark_offsets(TopicPartition(*partition), _STABLE_TIMEOUT_S)
         except KafkaException:
             return None
-        return None if watermarks is None else int(watermarks[1])
+        return None if watermarks is None else (int(watermarks[0]), int(watermarks[1]))
 
     def existing_partitions(self, topic: str, partitions: Partitions) -> Partitions:
         """Return those of a topic's ``partitions`` that it still has; all of them if no broker answers or knows it."""

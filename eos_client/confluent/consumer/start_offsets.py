@@ -40,7 +40,7 @@ class _Start:
     ``is_withheld``: nothing is fetched until its start is known. ``lacks_start``: it has no offset to start at, and
     may not choose one. ``needs_commit``: with ``latest``, its start offset is not committed yet. ``is_recreated``:
     it is of another topic than before, so no committed offset counts. ``may_miss_records``: records before the first to
-    arrive may be missing. ``end``: where it starts without a committed offset.
+    arrive may be missing. ``end``: where it starts without a committed offset, ``before`` that many offsets of the log.
     ``offset``: where it starts, once ``is_known``; None: at the beginning of the log. ``epoch``: the leader epoch that
     was committed with it.
     """
@@ -54,6 +54,7 @@ class _Start:
     offset: int | None = None
     epoch: int | None = None
     end: int | None = None
+    before: int = 0
 
     def learn(self, offset: int | None, epoch: int | None) -> None:
         """Record where the partition starts: the offset was read from the group, or committed by us."""
@@ -99,6 +100,7 @@ class StartOffsets:
     _clock: Callable[[], float]
     _starts: dict[InputPartition, _Start] = field(default_factory=dict, init=False)
     _sought: dict[InputPartition, SoughtStart] = field(default_factory=dict, init=False)
+    _passed_over: dict[InputPartition, int] = field(default_factory=dict, init=False)
     _ask_at: float = field(default=0.0, init=False)
     _unanswered_since: float | None = field(default=None, init=False)
 
@@ -111,6 +113,11 @@ class StartOffsets:
     def withheld(self) -> frozenset[InputPartition]:
         """Partitions of which nothing may be fetched until their start is known."""
         return frozenset(p for p, start in self._starts.items() if start.is_withheld or start.lacks_start)
+
+    def take_passed_over(self) -> Mapping[InputPartition, int]:
+        """Return how many offsets lie before the end at which partitions have started since the last call."""
+        passed_over, self._passed_over = self._passed_over, {}
+        return passed_over
 
     def expect(self, partitions: Iterable[InputPartition]) -> None:
         """Let ``partitions``, which were assigned, start at the group's offset."""
@@ -168,7 +175,7 @@ class StartOffsets:
             start.forget()
             start.is_recreated = start.is_recreated or partition in read
             if partition in read or self._library.reset_policy is ResetPolicy.LATEST:
-                start.end = 0
+                start.end = start.before = 0
         self.await_committed(partitions)
 
     def forget(self, partitions: Iterable[InputPartition]) -> None:
@@ -240,13 +247,14 @@ class StartOffsets:
         if self._library.reset_policy is ResetPolicy.LATEST:
             # Look each end up once: the offset stays valid until it can be committed.
             for partition in sorted(p for p in asked - known.keys() if self._starts[p].end is None):
-                if (end := self._library.end_of(partition)) is None:
+                if (span := self._library.span_of(partition)) is None:
                     break
-                self._starts[partition].end = end
+                self._starts[partition].end, self._starts[partition].before = span[1], span[1] - span[0]
         if answer is not None:
             ends = {p: end for p in partitions - known.keys() if (end := self._starts[p].end) is not None}
             if ends and self._commit(ends):
                 known.update({partition: CommittedOffset(end, "") for partition, end in ends.items()})
+                self._passed_over.update({p: before for p in ends if (before := self._starts[p].before)})
             if self._library.reset_policy is not ResetPolicy.LATEST:
                 known.update(dict.fromkeys(asked - known.keys()))
         for partition, entry in known.items():
