@@ -201,7 +201,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.fenced_by_another,
         RecoveryAction.STOP_FENCED,
-        "another instance has this transactional.id. Do not start this one again while the other runs: it would take "
+        "a newer instance has this transactional.id. Do not start this one again while the other runs: it would take "
         "the id back",
     ),
     RecoveryRule(

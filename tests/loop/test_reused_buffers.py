@@ -4,13 +4,13 @@ import array
 import asyncio
 from typing import Any
 
-import numpy as np
 import pytest
 
 from eos_client import AsyncExactlyOnceLoop, EosConfig, ExactlyOnceLoop, OutputRecord
 from eos_client.errors import TransformError
 from tests.loop.writing import Writing
 
+np = pytest.importorskip("numpy")  # it comes with pandas, which the oldest environment has not
 WANTED = [b"%d%c" % (number, letter) for number in range(3) for letter in b"ab"]
 BUFFERS = [lambda: bytearray(2), lambda: np.zeros(2, np.uint8), lambda: array.array("B", b"  ")]
 
