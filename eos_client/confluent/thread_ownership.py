@@ -154,6 +154,10 @@ class _Admission:
         self._ownership.leave()
 
 
+class _NeverBuiltError(ClientClosedError, AttributeError):
+    """An attribute of a client that was never built: ``hasattr`` and mocks of an instance take it for absent."""
+
+
 class NeverBuilt:
     """Stands for the ownership of a client whose subclass did not call ``super().__init__()``, and for its parts."""
 
@@ -168,7 +172,7 @@ class NeverBuilt:
         if method == "close":
             return nullcontext()
         message = "Handle has been closed" if method in self._OF_EVERY_CLIENT else self._message
-        raise ClientClosedError(f"{message}: {method}() was called before super().__init__(). Call that first.")
+        raise _NeverBuiltError(f"{message}: {method}() was called before super().__init__(). Call that first.")
 
     def __getattr__(self, method: str) -> object:
         """Raise ClientClosedError for ``method`` of a part; AttributeError for what ``help()`` and mocks look for."""

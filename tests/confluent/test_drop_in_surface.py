@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pydoc
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import confluent_kafka
 import pytest
 
 from eos_client import EosConsumer, EosProducer
+from eos_client.errors import ClientClosedError
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 
@@ -73,6 +75,20 @@ def test_a_name_that_a_client_does_not_have_is_no_attribute_of_one_that_was_neve
     never_built = client.__new__(client)
     assert not hasattr(never_built, "no_such_name")
     assert not hasattr(never_built._ownership, "_is_coroutine")
+
+
+@pytest.mark.parametrize("client", [EosConsumer, EosProducer])
+@pytest.mark.parametrize("stub", [Mock, create_autospec], ids=["Mock", "create_autospec"])
+def test_a_client_that_was_never_built_can_be_looked_through_and_stubbed(client, stub):
+    never_built = client.__new__(client)
+    assert [name for name in dir(client) if hasattr(never_built, name)]
+    assert dict(inspect.getmembers(never_built))["close"]() in {True, None}
+    stub(spec=never_built).close()
+
+
+def test_what_a_producer_learns_when_it_is_built_names_the_remedy_before():
+    with pytest.raises(ClientClosedError, match=r"limits\(\) was called before super\(\).__init__\(\)"):
+        _ = EosProducer.__new__(EosProducer).limits
 
 
 @pytest.mark.parametrize("make", ["consumer", "producer"])
