@@ -168,13 +168,15 @@ def test_an_unclean_election_ends_who_reads_and_who_comes_back_later(brokers, un
     groups = {unique_name("group"): protocol for protocol in BOTH}
     readers = {group: member(protocol, group) for group, protocol in groups.items()}
 
-    def read_and_commit(count):
+    def read_and_commit(count, up_to):
         for reader in readers.values():
             handed_over(reader, count)
             settled(partial(reader.commit, asynchronous=False))
+            (committed,) = settled(partial(reader.committed, [TopicPartition(election.topic, 0)], WAIT_S))
+            assert committed.offset == up_to  # else it is right to read what comes at these offsets
 
-    read_and_commit(OLD)
-    election.lose(LOST, lambda: read_and_commit(LOST))
+    read_and_commit(OLD, OLD)
+    election.lose(LOST, lambda: read_and_commit(LOST, OLD + LOST))
     election.write(LOST + NEW)
     for group, protocol in groups.items():
         for reader in (readers[group], member(protocol, group)):
