@@ -74,10 +74,10 @@ def test_an_application_loads_nothing_of_simulator_docker_jars_and_spark():
     assert loaded & FOREIGN == set()
 
 
-def test_the_simulator_loads_nothing_of_the_rest_of_the_package():
+def test_the_simulator_loads_nothing_of_the_rest_of_the_package_but_the_check_of_versions():
     loaded = loaded_by(*use_of(TESTING, ["SimulatedCluster"]))
     others = {name for name in ours(loaded) if not name.startswith(SIMULATOR)}
-    assert others == {"eos_client", "eos_client.lazy_names", TESTING}
+    assert others == {"eos_client", "eos_client.client_version", "eos_client.lazy_names", TESTING}
     assert loaded & FOREIGN == set()
 
 
@@ -89,7 +89,7 @@ def test_the_simulator_imports_only_itself_and_the_standard_library_and_confluen
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             imported.add("." * node.level + str(node.module))
-    theirs = {name for name in imported if not f"{name}.".startswith(f"{SIMULATOR}.")}
+    theirs = {name for name in imported if not f"{name}.".startswith(f"{SIMULATOR}.")} - {"eos_client.client_version"}
     for_type_checkers = {"typing_extensions"}
     foreign = {name.split(".")[0] for name in theirs} - sys.stdlib_module_names - for_type_checkers
     assert foreign == {"confluent_kafka"}

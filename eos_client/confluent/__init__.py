@@ -2,18 +2,6 @@
 
 import confluent_kafka
 
-CONFLUENT_KAFKA_MIN = (2, 15)
+from eos_client.client_version import require_minimum
 
-
-def _require_version(what: str, version: str) -> None:
-    if tuple(int(part) for part in version.split(".")[:2]) < CONFLUENT_KAFKA_MIN:
-        needed = ".".join(map(str, CONFLUENT_KAFKA_MIN))
-        raise ImportError(
-            f"eos-client needs {what} {needed} or newer, and {version} is installed: pip install --upgrade "
-            f"'confluent-kafka>={needed},<3'",
-            name="confluent_kafka",
-        )
-
-
-_require_version("confluent-kafka", str(confluent_kafka.__version__))
-_require_version("librdkafka", str(confluent_kafka.libversion()[0]))
+require_minimum(confluent_kafka)

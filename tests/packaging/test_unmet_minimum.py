@@ -11,7 +11,7 @@ import pytest
 import tomli
 
 from eos_client.cli.exit_codes import ExitCode
-from eos_client.confluent import CONFLUENT_KAFKA_MIN
+from eos_client.client_version import CONFLUENT_KAFKA_MIN
 
 REPOSITORY = Path(__file__).parents[2]
 OLD = '__version__ = "2.14.0"\n'
@@ -22,6 +22,7 @@ IMPORTS = [
     "from eos_client import AsyncExactlyOnceLoop",
     "from eos_client import DeserializedRecord",
     "from eos_client.integration.spark import EosKafkaSink",
+    "from eos_client.testing import SimulatedCluster",
 ]
 
 
@@ -59,7 +60,7 @@ def test_the_command_line_says_it_without_a_traceback(run_beside_an_old_one):
 def test_a_librdkafka_of_the_system_that_is_older_is_named_too(monkeypatch):
     monkeypatch.setattr(confluent_kafka, "libversion", lambda: ("2.8.0", 0))
     with pytest.raises(ImportError, match=r"needs librdkafka 2\.15 or newer, and 2\.8\.0 is installed"):
-        importlib.reload(sys.modules["eos_client.confluent"])
+        importlib.reload(importlib.import_module("eos_client.confluent"))
 
 
 def test_the_minimum_is_the_one_that_the_package_declares():
