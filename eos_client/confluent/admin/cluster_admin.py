@@ -276,14 +276,16 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         if kafka_error(error).name() not in UNREACHABLE:
             way_out = ". Allow it to this client" if kafka_error(error).name() in FORBIDDEN else ""
             return ClusterUnfitError(f"the cluster would not {intent}: {kafka_error(error).str()}{way_out}")
-        return self._unavailable(f"no broker answered at {self._bootstrap}", "no connection could be made")
+        self._client.poll(0)
+        what = f"no broker answered at {self._bootstrap}"
+        if lacks_credentials(self._errors.last):
+            what = f"the brokers at {self._bootstrap} refuse this client, or it them"
+        return self._unavailable(what, "no connection could be made")
 
     def _unavailable(self, what: str, unexplained: str) -> EosError:
         self._client.poll(0)  # serves the error callback: the reason behind "timed out"
         reason = self._errors.last
         cause = unexplained if reason is None else reason.str()
-        if lacks_credentials(reason):
-            what = f"the brokers at {self._bootstrap} refuse this client, or it them"
         what = f"{what} within {self._timeout_s:g} s ({cause})"
         way_out = "" if reason is None else how_to_speak(self._bootstrap, self._protocol)
         if lacks_credentials(reason):
