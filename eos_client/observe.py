@@ -70,11 +70,13 @@ class LoopStopped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopFenced(Event):
-    """Another process has taken the loop's ``transactional.id``; the loop ends. A restart would take the id back."""
+    """Another process has taken the loop's ``transactional.id``; the loop ends. A restart would take the id back.
+
+    The error that ``run`` raises says how that was noticed.
+    """
 
     level: ClassVar[str] = "error"
     transactional_id: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

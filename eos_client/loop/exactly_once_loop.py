@@ -221,7 +221,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._shutdown.request(type(error).__name__)  # the caller reports the message
             self._abort_quietly(error)
             if isinstance(error, errors.ProducerFencedError):
-                self._hook(LoopFenced(transactional_id=self._producer.transactional_id, reason=str(error)))
+                self._hook(LoopFenced(transactional_id=self._producer.transactional_id))
             raise
         finally:
             self._close_clients()

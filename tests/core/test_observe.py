@@ -56,7 +56,7 @@ EXAMPLES = [
         "transaction_aborted",
         "warning",
     ),
-    (observe.LoopFenced(transactional_id="b-0", reason="a newer instance has it"), "loop_fenced", "error"),
+    (observe.LoopFenced(transactional_id="b-0"), "loop_fenced", "error"),
     (observe.OutcomeResolved(outcome="committed", reason="no answer"), "outcome_resolved", "warning"),
     (
         observe.ProducerRebuilt(

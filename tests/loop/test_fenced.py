@@ -33,4 +33,4 @@ def test_a_fenced_loop_logs_an_error_that_names_the_id_and_warns_of_a_restart(si
         loop.run()
     assert "Do not start this one again while the other runs: it would take the id back" in str(raised.value)
     (fenced,) = [event for event in told if isinstance(event, LoopFenced)]
-    assert (fenced.level, fenced.transactional_id, fenced.reason) == ("error", "billing-0", str(raised.value))
+    assert (fenced.level, fenced.transactional_id) == ("error", "billing-0")
