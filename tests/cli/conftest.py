@@ -62,19 +62,24 @@ def clients_in_use() -> list[Any]:
     return in_use
 
 
+def _signals_as_at_a_terminal() -> None:
+    """Neither ignored, also where the tests run in the background or below ``nohup``."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 class Command:
     """One ``eos-client`` process with what it printed; ended with the test."""
 
     def __init__(self, arguments: list[str], folder: Path) -> None:
         self.out_path, self.err_path = folder / f"{uuid4().hex}.out", folder / f"{uuid4().hex}.err"
         with self.out_path.open("w") as out, self.err_path.open("w") as err:
-            # Ctrl-C as at a terminal, also where the tests themselves run in the background, which ignores it.
             self.process = subprocess.Popen(
                 [sys.executable, "-X", "faulthandler", *arguments],
                 stdout=out,
                 stderr=err,
                 cwd=folder,
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
+                preexec_fn=_signals_as_at_a_terminal,  # noqa: PLW1509
             )
 
     @property
