@@ -10,6 +10,7 @@ import pytest
 
 from tests.verification import checker, segments, wire
 from tests.verification.checker import History, Rule, Status, Stored, check
+from tests.verification.topics import halves_of
 
 INPUTS = (Stored(0, 0, b"a"), Stored(0, 1, b"b"), Stored(0, 2, b"c"), Stored(1, 0, b"x"), Stored(1, 1, b"y"))
 OUTPUTS = (Stored(0, 0, b"a"), Stored(0, 1, b"x"), Stored(0, 3, b"b"), Stored(1, 5, b"y"), Stored(1, 6, b"c"))
@@ -107,3 +108,15 @@ def test_the_judges_import_neither_the_client_nor_a_kafka_library(module: object
     names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not {name for name in names if name.split(".")[0] in {"eos_client", "confluent_kafka"}}
+
+
+def test_of_two_outputs_of_an_input_the_one_that_is_missing_is_lost() -> None:
+    """Whatever id the loader gave it twice while leaders moved: its place is its name."""
+    inputs = (Stored(0, 0, b"same"), Stored(0, 1, b"same"))
+    whole = halves_of(inputs)
+    outputs = [replace(each, offset=offset) for offset, each in enumerate(whole)]
+    good = History(inputs=whole, outputs=outputs, input_ends={0: 2}, committed={0: 2})
+    assert check(good).status is Status.HOLDS
+    torn = check(replace(good, outputs=outputs[:-1]))
+    assert [(violation.rule, violation.count) for violation in torn.violations] == [(Rule.LOST, 1)]
+    assert "0:1:b" in str(torn)

@@ -12,7 +12,7 @@ from tests.verification.protocols import TRANSACTION_TIMEOUT_MS
 
 START_TIMEOUT_S = 60.0
 NAIVE_MODULE = "tests.verification.naive_worker"
-TRANSFORM = f"{Path(__file__).with_name('transforms.py')}:copy"
+TRANSFORMS = Path(__file__).with_name("transforms.py")
 
 
 class Contender(enum.Enum):
@@ -20,6 +20,13 @@ class Contender(enum.Enum):
 
     OURS = "eos-client"
     NAIVE = "naive"
+
+
+class Transform(enum.Enum):
+    """What our workers compute; the value is the function's name in `transforms.py`."""
+
+    COPY = "copy"
+    HALVES = "halves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +41,13 @@ class Job:
     commit_interval_s: float = 0.1
     config: Mapping[str, str] = field(default_factory=dict)
     pinned_ids: bool = True
+    transform: Transform = Transform.COPY
 
     def __call__(self, slot: int) -> list[str]:
         command = [sys.executable, "-m"]
         if self.contender is Contender.OURS:
-            command += ["eos_client", "run", TRANSFORM, "--start-timeout", str(START_TIMEOUT_S)]
+            command += ["eos_client", "run", f"{TRANSFORMS}:{self.transform.value}"]
+            command += ["--start-timeout", str(START_TIMEOUT_S)]
         else:
             command += [NAIVE_MODULE]
         command += ["--bootstrap", self.bootstrap, "--group", self.group, "--from", self.source, "--to", self.sink]

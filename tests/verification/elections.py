@@ -40,6 +40,7 @@ BROKERS = (1, 2, 3)
 PARTITIONS = 3
 RECORDS_EACH = 20
 TRANSACTIONS_TOPIC = "__transaction_state"
+GROUPS_TOPIC = "__consumer_offsets"
 MOVE_EVERY_S = 1.0
 CALL_LIMIT_S = 30.0
 BATCHES_S = 0.02

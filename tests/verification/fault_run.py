@@ -7,17 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.verification.brokers import RunningBroker
-from tests.verification.commands import Contender
+from tests.verification.commands import Contender, Transform
+from tests.verification.elections import GROUPS_TOPIC, TRANSACTIONS_TOPIC, LeaderMover
 from tests.verification.nemesis import Action, FaultPlan, Step, execute, schedule
 from tests.verification.protocols import SESSION_TIMEOUT_S, GroupProtocol
 from tests.verification.rig import Judgement, Load, Rig
 
 LOAD = Load(partitions=4, rate_per_s=1500)
+MOVING_LOAD = Load(partitions=4, rate_per_s=500)
 
 
 @dataclass(frozen=True, slots=True)
 class FaultRun:
-    """What to run; the seed decides every fault."""
+    """What to run; the seed decides every fault.
+
+    Where leaders move, those of the input, the output, the group and the transactions do, every second, and the workers
+    write what the broker refuses now and then. It takes a `replicated_broker`.
+    """
 
     contender: Contender
     protocol: GroupProtocol
@@ -25,6 +31,8 @@ class FaultRun:
     seed: int
     pinned_ids: bool = True
     load: Load = LOAD
+    strikes_workers: bool = True
+    moves_leaders: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +44,12 @@ class FaultOutcome:
     judgement: Judgement
     steps: list[Step]
     worker_logs: Path
+    leader_moves: int = 0
 
     def faults(self) -> str:
         counts = Counter(step.action for step in self.steps)
-        return f"{counts[Action.KILL]} killed, {counts[Action.FREEZE]} frozen, {counts[Action.JOIN]} guests"
+        told = f"{counts[Action.KILL]} killed, {counts[Action.FREEZE]} frozen, {counts[Action.JOIN]} guests"
+        return f"{told}, {self.leader_moves} moves" if self.run.moves_leaders else told
 
     def explain(self) -> str:
         """All one needs to run it again and to look into it."""
@@ -49,7 +59,7 @@ class FaultOutcome:
                 f"{run.contender.value} on {self.version}, {run.protocol.value}, seed {run.seed}, {run.seconds:g} s",
                 f"transactional ids: {'pinned' if run.pinned_ids else 'generated'}",
                 *self.judgement.explain(),
-                f"faults: {', '.join(map(str, self.steps))}",
+                f"faults: {self.faults()}: {', '.join(map(str, self.steps))}",
                 f"worker logs: {self.worker_logs}",
             ]
         )
@@ -57,9 +67,19 @@ class FaultOutcome:
 
 def perform(run: FaultRun, broker: RunningBroker, directory: Path) -> FaultOutcome:
     """Carry out one run on a broker; worker logs go to `directory`. Raises TimeoutError if the work never starts."""
-    steps = schedule(FaultPlan(run.seconds, SESSION_TIMEOUT_S), run.seed)
-    with Rig(broker, run.contender, run.protocol, run.load, directory, pinned_ids=run.pinned_ids) as rig:
+    steps = schedule(FaultPlan(run.seconds, SESSION_TIMEOUT_S), run.seed) if run.strikes_workers else []
+    transform = Transform.HALVES if run.moves_leaders else Transform.COPY
+    with Rig(
+        broker, run.contender, run.protocol, run.load, directory, pinned_ids=run.pinned_ids, transform=transform
+    ) as rig:
         rig.await_outputs()
-        execute(steps, rig.pool, run.seconds)
+        mover = LeaderMover(broker.bootstrap, (rig.source, rig.sink, GROUPS_TOPIC, TRANSACTIONS_TOPIC))
+        if run.moves_leaders:
+            mover.start()
+        try:
+            execute(steps, rig.pool, run.seconds)
+        finally:
+            if run.moves_leaders:
+                mover.stop()
         judgement = rig.judge()
-    return FaultOutcome(run, broker.version, judgement, steps, directory)
+    return FaultOutcome(run, broker.version, judgement, steps, directory, mover.moves)

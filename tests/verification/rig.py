@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tests.support.waiting import TICK_S, wait_for
 from tests.verification.brokers import RunningBroker
 from tests.verification.checker import Status, Verdict, check
-from tests.verification.commands import Contender, Job
+from tests.verification.commands import Contender, Job, Transform
 from tests.verification.nemesis import STEADY_SLOTS
 from tests.verification.protocols import GroupProtocol
 from tests.verification.topics import Loader, Watcher, create_topics, read_history, wait_until_drained
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 FIRST_OUTPUT_TIMEOUT_S = 90.0
 DRAIN_TIMEOUT_S = 120.0
+# A batch is never what is too large for the topic of halves, only the output that is meant to be.
+TRANSFORM_CONFIG: Mapping[Transform, Mapping[str, str]] = {
+    Transform.COPY: {},
+    Transform.HALVES: {"batch.size": "500000"},
+}
+SINKS: Mapping[Transform, Mapping[str, str]] = {
+    Transform.COPY: {},
+    Transform.HALVES: {"max.message.bytes": "800000"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,7 @@ class Judgement:
     verdict: Verdict
     drained_s: float | None
     own_exits: list[OwnExit]
+    longest_gap_s: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -51,7 +61,11 @@ class Judgement:
 
     def explain(self) -> list[str]:
         drained = "no" if self.drained_s is None else f"in {self.drained_s:.1f} s"
-        return [f"verdict: {self.verdict}", f"drained: {drained}", *[f"own exit: {own}" for own in self.own_exits]]
+        return [
+            f"verdict: {self.verdict}",
+            f"drained: {drained}; longest gap of a partition: {self.longest_gap_s:.1f} s",
+            *[f"own exit: {own}" for own in self.own_exits],
+        ]
 
 
 class Rig:
@@ -71,12 +85,15 @@ class Rig:
         commit_interval_s: float = 0.1,
         pinned_ids: bool = True,
         consumer_config: Mapping[str, str] | None = None,
+        transform: Transform = Transform.COPY,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.group = f"{contender.value}-{protocol.value}-{time.time_ns() % 10**9}"
         self.source, self.sink = f"in-{self.group}", f"out-{self.group}"
         self._broker = broker
         self._load = load
+        self._transform = transform
+        config = protocol.consumer_config if consumer_config is None else consumer_config
         job = Job(
             contender,
             broker.bootstrap,
@@ -84,11 +101,14 @@ class Rig:
             self.source,
             self.sink,
             commit_interval_s,
-            protocol.consumer_config if consumer_config is None else consumer_config,
+            {**config, **TRANSFORM_CONFIG[transform]},
             pinned_ids,
+            transform,
         )
         self.pool = WorkerPool(job, directory)
-        create_topics(broker.bootstrap, {self.source: load.partitions, self.sink: load.partitions})
+        replicas = len(broker.directories)
+        create_topics(broker.bootstrap, {self.source: load.partitions}, replicas=replicas)
+        create_topics(broker.bootstrap, {self.sink: load.partitions}, replicas=replicas, config=SINKS[transform])
         self._watcher = Watcher(broker.bootstrap, self.sink, load.partitions)
         self._loader = Loader(
             broker.bootstrap, self.source, load.partitions, rate_per_s=load.rate_per_s, run_id=self.group
@@ -137,5 +157,6 @@ class Rig:
             sink=self.sink,
             partitions=self._load.partitions,
             watched=self._watcher.stop(),
+            transform=self._transform,
         )
-        return Judgement(check(history), drained_s, self.pool.own_exits)
+        return Judgement(check(history), drained_s, self.pool.own_exits, self._watcher.longest_gap_s)

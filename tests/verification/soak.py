@@ -1,6 +1,7 @@
 """Fault runs over brokers and group protocols, with one table of verdicts at the end: what `make soak` runs.
 
     python -m tests.verification.soak --seconds 60 [--seed N] [--naive] [--versions 4.3.1 4.1.2] [--protocols ...]
+        [--moving-leaders] [--unharmed]
 
 Exit status: 0 all runs of the client hold, 1 one does not, 2 none is wrong but one is inconclusive (the broker itself
 broke atomicity). `--naive` runs the baseline beside it, which is expected to fail and never decides the status.
@@ -15,16 +16,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.verification.brokers import direct_broker
+from tests.verification.brokers import direct_broker, replicated_broker
 from tests.verification.checker import Rule
 from tests.verification.commands import Contender
-from tests.verification.fault_run import FaultOutcome, FaultRun, perform
+from tests.verification.fault_run import LOAD, MOVING_LOAD, FaultOutcome, FaultRun, perform
 from tests.verification.protocols import VERSIONS, GroupProtocol
 from tests.verification.tables import table
 
 HEADS = (
     "contender", "broker", "protocol", "seed", "ids", "faults", "in", "out", "lost", "doubled", "reordered",
-    "aborted seen", "offsets", "own exits", "drained s", "verdict",
+    "aborted seen", "offsets", "own exits", "gap s", "drained s", "verdict",
 )  # fmt: skip
 
 
@@ -41,6 +42,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default="mixed",
         help="transactional ids: a killed worker's open transaction ends with its restart, or by its timeout",
     )
+    parser.add_argument(
+        "--moving-leaders",
+        action="store_true",
+        help="on three brokers, with leaders that move every second and outputs that are refused",
+    )
+    parser.add_argument("--unharmed", action="store_true", help="kill and freeze no worker, and let no guest join")
     parser.add_argument("--versions", nargs="+", default=list(VERSIONS))
     parser.add_argument("--protocols", nargs="+", default=[protocol.value for protocol in GroupProtocol])
     parser.add_argument(
@@ -69,6 +76,7 @@ def row(outcome: FaultOutcome) -> list[object]:
         run.contender.value, outcome.version, run.protocol.value, run.seed,
         "pinned" if run.pinned_ids else "generated", outcome.faults(), found.inputs,
         found.outputs, *[found.count(rule) for rule in rules], len(outcome.judgement.own_exits),
+        f"{outcome.judgement.longest_gap_s:.1f}",
         "never" if drained_s is None else f"{drained_s:.1f}", verdict(outcome),
     ]  # fmt: skip
 
@@ -79,16 +87,27 @@ def run_all(options: argparse.Namespace, seed: int, logs: Path) -> list[FaultOut
     contenders += [Contender.NAIVE] if options.naive and not options.only_naive else []
     outcomes: list[FaultOutcome] = []
     for version in options.versions:
-        with direct_broker(version) as broker:
+        started = replicated_broker if options.moving_leaders else direct_broker
+        with started(version) as broker:
             for name in options.protocols:
                 pinned = options.ids == "pinned" or (options.ids == "mixed" and seed % 2 == 0)
                 for contender in contenders:
                     always_pinned = contender is Contender.NAIVE
-                    run = FaultRun(contender, GroupProtocol(name), options.seconds, seed, pinned or always_pinned)
+                    run = FaultRun(
+                        contender,
+                        GroupProtocol(name),
+                        options.seconds,
+                        seed,
+                        pinned or always_pinned,
+                        load=MOVING_LOAD if options.moving_leaders else LOAD,
+                        strikes_workers=not options.unharmed,
+                        moves_leaders=options.moving_leaders,
+                    )
                     outcome = perform(run, broker, logs / version / f"{contender.value}-{name}")
                     outcomes.append(outcome)
                     if not outcome.judgement.passed and contender is Contender.OURS:
-                        shutil.copytree(broker.directory, outcome.worker_logs / "broker", dirs_exist_ok=True)
+                        for number, kept in enumerate(broker.directories, 1):
+                            shutil.copytree(kept, outcome.worker_logs / f"broker-{number}", dirs_exist_ok=True)
                     print(outcome.explain(), end="\n\n", flush=True)
                 seed += 1
     return outcomes

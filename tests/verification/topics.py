@@ -17,6 +17,7 @@ from tests.support.waiting import wait_for
 from tests.verification.answers import ANSWER_TIMEOUT_S, settled
 from tests.verification.brokers import RunningBroker
 from tests.verification.checker import History, Stored
+from tests.verification.commands import Transform
 from tests.verification.protocols import TRANSACTION_TIMEOUT_MS
 from tests.verification.segments import Fates, fates
 
@@ -24,10 +25,13 @@ FLUSH_TIMEOUT_S = 60.0
 LOAD_TICK_S = 0.01
 
 
-def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
-    """Create topics with one replica; raises KafkaException if one cannot be created."""
+def create_topics(
+    bootstrap: str, partitions: Mapping[str, int], *, replicas: int = 1, config: Mapping[str, str] | None = None
+) -> None:
+    """Create topics; raises KafkaException if one cannot be created."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
-    created = admin.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()])
+    topics = [NewTopic(name, count, replicas, config=dict(config or {})) for name, count in partitions.items()]
+    created = admin.create_topics(topics)
     for future in created.values():
         future.result(ANSWER_TIMEOUT_S)
     await_topics(admin, partitions)
@@ -115,7 +119,10 @@ class Loader:
 
 
 class Watcher:
-    """Reads the output with read_committed while the run goes on, and remembers all it ever saw."""
+    """Reads the output with read_committed while the run goes on, and remembers all it ever saw.
+
+    `longest_gap_s`: how long a partition with records before and after showed none.
+    """
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._consumer = reader(bootstrap)
@@ -123,6 +130,8 @@ class Watcher:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
         self.seen: list[Stored] = []
+        self.longest_gap_s = 0.0
+        self._last_s: dict[int, float] = {}
 
     def start(self) -> None:
         self._thread.start()
@@ -137,7 +146,12 @@ class Watcher:
         while not self._stopping.is_set():
             for message in self._consumer.consume(2000, 0.2):
                 if message.error() is None:
-                    self.seen.append(stored(message))
+                    self._see(stored(message), time.monotonic())
+
+    def _see(self, record: Stored, now_s: float) -> None:
+        self.longest_gap_s = max(self.longest_gap_s, now_s - self._last_s.get(record.partition, now_s))
+        self._last_s[record.partition] = now_s
+        self.seen.append(record)
 
 
 def stored(message: Any) -> Stored:
@@ -225,12 +239,20 @@ def wait_until_drained(
 
 
 def read_history(
-    broker: RunningBroker, *, group: str, source: str, sink: str, partitions: int, watched: list[Stored]
+    broker: RunningBroker,
+    *,
+    group: str,
+    source: str,
+    sink: str,
+    partitions: int,
+    watched: list[Stored],
+    transform: Transform = Transform.COPY,
 ) -> History:
     """Everything the checker needs, from the broker, its data on disk and its log."""
+    inputs = read_all(broker.bootstrap, source, partitions)
     found = _settled_fates(broker, sink)
     return History(
-        inputs=read_all(broker.bootstrap, source, partitions),
+        inputs=inputs if transform is Transform.COPY else halves_of(inputs),
         outputs=read_all(broker.bootstrap, sink, partitions),
         input_ends=ends(broker.bootstrap, source, partitions),
         committed=committed(broker.bootstrap, group, source, partitions),
@@ -241,9 +263,30 @@ def read_history(
     )
 
 
+def halves_of(inputs: Sequence[Stored]) -> list[Stored]:
+    """Both outputs that `halves` makes of each input, so that a torn transaction has lost one of them.
+
+    They are named by the input's place: the loader itself may write a record twice while leaders move.
+    """
+    return [
+        Stored(record.partition, record.offset, f"{record.partition}:{record.offset}:{half}".encode())
+        for record in inputs
+        for half in "ab"
+    ]
+
+
 def _settled_fates(broker: RunningBroker, sink: str) -> Fates:
     """A committed transaction's markers come a moment later, a killed worker's transaction ends by its timeout."""
     deadline_s = time.monotonic() + TRANSACTION_TIMEOUT_MS / 1000 + ANSWER_TIMEOUT_S
-    while (found := fates(broker.directory, sink)).unfinished and time.monotonic() < deadline_s:
+    while (found := _fates(broker, sink)).unfinished and time.monotonic() < deadline_s:
         time.sleep(0.2)
     return found
+
+
+def _fates(broker: RunningBroker, sink: str) -> Fates:
+    """What any replica has: one that is behind has records of which the others know the end."""
+    replicas = [fates(directory, sink) for directory in broker.directories]
+    committed = {place for found in replicas for place in found.committed}
+    aborted = {place for found in replicas for place in found.aborted}
+    unfinished = {place for found in replicas for place in found.unfinished} - committed - aborted
+    return Fates(committed, aborted, unfinished)
