@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
+_STOP = (signal.SIGTERM, signal.SIGINT)
+_HANG_UP = tuple(each for each in signal.Signals if each.name == "SIGHUP")  # none on Windows
+
 
 @contextmanager
-def signals_handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Have ``handler`` called on SIGTERM and SIGINT inside the block; only in the main thread.
+def signals_handled(
+    handler: Callable[[int, FrameType | None], object], signals: Iterable[signal.Signals] = _STOP
+) -> Iterator[None]:
+    """Have ``handler`` called on ``signals`` inside the block; only in the main thread.
 
-    One that the process was started to ignore, as a shell does with SIGINT in the background, stays ignored.
+    One that the process was started to ignore, as a shell does with SIGINT in the background and ``nohup`` with SIGHUP,
+    stays ignored.
     """
-    numbers = [each for each in (signal.SIGTERM, signal.SIGINT) if signal.getsignal(each) is not signal.SIG_IGN]
+    numbers = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]
     before = {each: signal.signal(each, handler) for each in numbers}
     try:
         yield
@@ -28,15 +34,6 @@ def signals_as_interrupt() -> AbstractContextManager[None]:
     return signals_handled(signal.default_int_handler)
 
 
-@contextmanager
-def hang_up_as_termination() -> Iterator[None]:
-    """Take SIGHUP, which a closed terminal sends, for SIGTERM inside the block; not where ``nohup`` has it ignored."""
-    number = getattr(signal, "SIGHUP", None)  # not on Windows
-    if number is None or signal.getsignal(number) is signal.SIG_IGN:
-        yield
-        return
-    before = signal.signal(number, lambda *_: signal.raise_signal(signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
+def hang_up_as_termination() -> AbstractContextManager[None]:
+    """Take SIGHUP, which a closed terminal sends, for SIGTERM inside the block."""
+    return signals_handled(lambda *_: signal.raise_signal(signal.SIGTERM), _HANG_UP)
