@@ -1,4 +1,4 @@
-"""Reads from librdkafka's log what it reports nowhere else: lost connections and implicitly acknowledged batches.
+"""Reads from librdkafka's log what it reports nowhere else, as far as a recovery depends on it.
 
 A lost connection: librdkafka sends EndTxn and TxnOffsetCommit again on the next one, with the same epoch, and reports
 success (`ClientLog.may_have_sent_twice`).
@@ -6,6 +6,9 @@ success (`ClientLog.may_have_sent_twice`).
 Implicitly acknowledged batches (``IMPLICITACK``): librdkafka counts a batch as written because a later one of its
 partition was acknowledged. A newly elected leader may have refused the first and accepted the second
 (confluent-kafka-go #921).
+
+Repeated epoch bumps (``GETPID``): the coordinator's log does not hold the epoch before a bump. One that was loaded
+since the first request refuses the second as an older producer's (KIP-360).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from eos_client.observe import LOGGER
 _INFO = 6
 _DEBUG = 7
 _IMPLIED = "IMPLICITACK"
+_IDENTITY, _BUMP_REQUESTED, _IDENTITY_CAME = "GETPID", "Requesting ProducerId bump for ", "Acquired PID{"
 _CONTEXTS = ("eos", "broker")
 
 # librdkafka's own line about a lost connection is not reliable: it suppresses a repetition of a broker's last error for
@@ -44,12 +48,13 @@ class ClientLog:
     """Stands in for the application's ``logger``, and passes on what the application's settings ask for.
 
     Without a logger of the application's, lines go to the logger ``eos_client`` of the standard library.
-    ``losses`` counts the lines about a lost connection, since the handle was built. ``understood``: the log has
-    reported a connection in the known format. Every handle that was used has one, unless the format has changed.
+    ``losses`` counts the lines about a lost connection, since the handle was built, ``bump_requests`` those about a
+    request for the next epoch, since the last one came. ``understood``: the log has reported a connection in the known
+    format. Every handle that was used has one, unless the format has changed.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.losses = 0
+        self.losses = self.bump_requests = 0
         self.understood = self._reauthenticates = False
         self.implicit_ack = self.failed = self.partition_refusal = ""
         self._application_logger = settings.get("logger")
@@ -85,6 +90,8 @@ class ClientLog:
         facility, line = str(arguments[0]), str(arguments[-1])
         lost = self._reports_loss(facility, line)
         self.losses += lost
+        if facility == _IDENTITY:
+            self._record_identity(line)
         if facility == _IMPLIED:
             self.implicit_ack = self.implicit_ack or line
         if _NOT_ADDED in line and _NOT_ATTEMPTED not in line:
@@ -97,6 +104,12 @@ class ClientLog:
             self._application_logger.log(level, text, *arguments)
         else:
             LOGGER.log(level, "%s %s: %s", facility, arguments[1], line)
+
+    def _record_identity(self, line: str) -> None:
+        if _BUMP_REQUESTED in line:
+            self.bump_requests += 1
+        elif _IDENTITY_CAME in line:
+            self.bump_requests = 0
 
     def _reports_loss(self, facility: str, line: str) -> bool:
         if facility == "STATE":

@@ -70,6 +70,7 @@ class ProducerFailure:
     ``topics_may_leave``: the refused offsets are of topics that a pattern has matched (`is_of_matched_topics`).
     ``is_repeated``: the same call failed with the same error before, and nothing was committed in between.
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
+    ``bump_repeated``: the client library has requested the same epoch bump more than once, and got none.
     ``clock_is_at_fault``: an output was refused for a time that this host's clock gave it.
     ``undelivered_code``: that of the transaction's last failed delivery; empty if none failed.
     ``may_have_been_sent_twice``: a connection was lost, so the refusal may answer a second copy of the request.
@@ -88,6 +89,7 @@ class ProducerFailure:
     topics_may_leave: bool = False
     is_repeated: bool = False
     init_abandoned: bool = False
+    bump_repeated: bool = False
     clock_is_at_fault: bool = False
     undelivered_code: str = ""
     may_have_been_sent_twice: bool = False
@@ -111,7 +113,8 @@ class ProducerFailure:
 
         librdkafka folds "timed out" and "a newer instance has the id" into one code.
         """
-        return self.is_fenced and not (self.generated_id or self.timed_out or self.init_abandoned)
+        is_our_own = self.init_abandoned or self.bump_repeated
+        return self.is_fenced and not (self.generated_id or self.timed_out or is_our_own)
 
     @property
     def refuses_offsets(self) -> bool:

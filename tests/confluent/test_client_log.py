@@ -154,6 +154,18 @@ def test_the_output_that_could_not_be_added_to_a_transaction_is_known_until_the_
     assert not log.partition_refusal
 
 
+def test_requests_for_the_next_epoch_are_counted_until_it_comes():
+    """Lines of librdkafka 2.16.0."""
+    log = ClientLog({})
+    request = "[thrd:main]: TxnCoordinator/1: Requesting ProducerId bump for PID{Id:0,Epoch:0}"
+    for count in (1, 2):
+        tell(log, logging.DEBUG, "GETPID", request)
+        tell(log, logging.WARNING, "GETPID", "[thrd:main]: Failed to acquire transactional PID from broker: retrying")
+        assert log.bump_requests == count
+    tell(log, logging.DEBUG, "GETPID", "[thrd:main]: Acquired PID{Id:0,Epoch:1} (previous PID{Id:0,Epoch:0})")
+    assert log.bump_requests == 0
+
+
 def test_a_log_counts_as_understood_once_it_has_told_of_a_connection():
     log = ClientLog({})
     tell(log, logging.DEBUG, "STATE", "[thrd:a:9092/1]: a:9092/1: Broker changed state CONNECT -> APIVERSION_QUERY")

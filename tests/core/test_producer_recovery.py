@@ -161,7 +161,13 @@ def test_a_pinned_id_fenced_within_its_timeout_stops_so_that_two_instances_never
 @pytest.mark.parametrize("code", FENCES)
 @pytest.mark.parametrize(
     "explained",
-    [{"generated_id": True}, {"transaction_age_s": 10.001}, {"transaction_age_s": 11.0}, {"init_abandoned": True}],
+    [
+        {"generated_id": True},
+        {"transaction_age_s": 10.001},
+        {"transaction_age_s": 11.0},
+        {"init_abandoned": True},
+        {"bump_repeated": True},
+    ],
 )
 def test_a_fence_that_something_of_our_own_can_explain_is_recovered_from(code, explained):
     known = {"fatal": True, "transaction_timeout_s": 10.0, **explained}

@@ -135,12 +135,14 @@ def test_a_restart_after_the_decision_writes_the_markers_that_were_decided(bench
     bench.end(producer, commit=commit)
 
 
-def test_a_restart_between_a_bump_and_its_repetition_still_gives_the_same_epoch(bench):
-    """P3 (3): the last epoch is written to the log with the current one."""
+def test_a_restart_between_a_bump_and_its_repetition_fences_the_repetition(bench):
+    """The log does not hold the epoch before a bump (tests/kafka/test_repeated_epoch_bump.py)."""
     first = bench.init()
     bumped = bench.init(first)
     bench.coordinator.restart()
-    assert bench.init(first) == bumped
+    with refused("PRODUCER_FENCED"):
+        bench.init(first)
+    assert bench.init(bumped).producer_epoch == bumped.producer_epoch + 1
 
 
 def test_a_restart_gives_no_producer_id_twice(bench):

@@ -75,20 +75,25 @@ def producer_error(
     if rule.action is RecoveryAction.CORRECT_OUTPUT:
         return _refused_output(error, clause, words)
     what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str().rstrip('.')}"
-    message = f"{what}{clause}.{_open_for_too_long(failure)} {WAYS_OUT[rule.action]}: {rule.reason}."
+    message = f"{what}{clause}.{_why_fenced(failure)} {WAYS_OUT[rule.action]}: {rule.reason}."
     if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.refuses_offsets:
         return make_kafka_error(errors.CommitRefusedError, error, message)
     return make_kafka_error(ERROR_CLASSES[rule.action], error, message)
 
 
-def _open_for_too_long(failure: ProducerFailure) -> str:
-    if not (failure.is_fenced and failure.transaction_open and failure.timed_out):
-        return ""
-    return (
-        f" The transaction was open for {failure.transaction_age_s:.1f} s, longer than transaction.timeout.ms="
-        f"{failure.transaction_timeout_s * 1000:.0f}, after which its coordinator aborts it: end it sooner, or set "
-        "that higher."
-    )
+def _why_fenced(failure: ProducerFailure) -> str:
+    if failure.is_fenced and failure.transaction_open and failure.timed_out:
+        return (
+            f" The transaction was open for {failure.transaction_age_s:.1f} s, longer than transaction.timeout.ms="
+            f"{failure.transaction_timeout_s * 1000:.0f}, after which its coordinator aborts it: end it sooner, or set "
+            "that higher."
+        )
+    if failure.is_fenced and failure.bump_repeated:
+        return (
+            " The client library had requested the epoch bump more than once: a coordinator that has moved in between "
+            "refuses the second request as an older producer's, though no other instance has the id (KIP-360)."
+        )
+    return ""
 
 
 def idempotent_error(request: TransactionalRequest, error: KafkaError, where: str = "") -> errors.EosError | None:

@@ -299,6 +299,8 @@ class BoundedCalls:
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:
         library, last = self.library, self._last_failure
+        if error is not None and (error.fatal() or error.txn_requires_abort()):
+            self._read_log()
         known = ProducerFailure(
             request,
             OVERDUE,
@@ -309,6 +311,7 @@ class BoundedCalls:
             group_fenced=self._group_fenced,
             topics_may_leave=error is not None and is_of_matched_topics(self.by_pattern_alone, error.str()),
             init_abandoned=self.recovers_from_own_fence and library.abandoned_inits.may_explain_fence,
+            bump_repeated=self.recovers_from_own_fence and library.log.bump_requests > 1,
             is_repeated=error is not None and last is not None and (request, error.name()) == (last.request, last.code),
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_answer_second_copy(error),
         )
@@ -318,10 +321,12 @@ class BoundedCalls:
         """Whether a connection was lost during the last call, so that the refusal may answer a re-sent copy."""
         if error is None or not error.txn_requires_abort():
             return False
-        library = self.library
-        with suppress(KafkaException):  # not by `serve`: until this failure has a name, the handle takes no calls
-            library.call(lambda: library.raw.poll(0))
-        return library.log.may_have_sent_twice(self._losses_before_call)
+        return self.library.log.may_have_sent_twice(self._losses_before_call)
+
+    def _read_log(self) -> None:
+        """Serve the client library's log; not by `serve`: until a failure has a name, the handle takes no calls."""
+        with suppress(KafkaException, errors.TransactionStateError):
+            self.library.call(lambda: self.library.raw.poll(0))
 
     def must_abort(self, message: str) -> errors.EosError:
         """Return the error for a transaction that cannot be committed for a reason of our own; record its effect."""

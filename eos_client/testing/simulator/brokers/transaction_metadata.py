@@ -221,13 +221,13 @@ class TransactionLog:
             self._compact_above = 2 * len(self._records) + _RECORDS_BEFORE_COMPACTION
 
     def replay(self) -> dict[str, TransactionMetadata]:
-        """Return the latest state of every transactional.id that has not expired."""
+        """Return the latest state of every transactional.id that has not expired; no state holds its last epoch."""
         latest: dict[str, TransactionMetadata] = {}
         for transactional_id, metadata in self._records:
             if metadata is None:
                 latest.pop(transactional_id, None)
             else:
-                latest[transactional_id] = metadata
+                latest[transactional_id] = replace(metadata, last_producer_epoch=NO_EPOCH)
         return latest
 
     def reserve_producer_ids(self) -> range:

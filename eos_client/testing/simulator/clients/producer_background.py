@@ -29,7 +29,9 @@ _LEVELS = {
     "REQTMOUT": logging.WARNING,
     "FAIL": logging.ERROR,
     "STATE": logging.DEBUG,
+    "GETPID": logging.DEBUG,
 }
+_DEBUG_CONTEXTS = {"STATE": frozenset({"all", "broker"}), "GETPID": frozenset({"all", "eos"})}
 
 
 class ProducerBackground:
@@ -85,7 +87,8 @@ class ProducerBackground:
 
     def _log(self, facility: str, line: str) -> None:
         logger = self._settings.logger
-        if logger is not None and (facility != "STATE" or self._settings.logs_broker_states):
+        contexts = _DEBUG_CONTEXTS.get(facility)
+        if logger is not None and (contexts is None or not contexts.isdisjoint(self._settings.debug_contexts)):
             name, level = f"{self._settings.client_id}#{self._link.name}", _LEVELS[facility]
             self.events.call(lambda: logger.log(level, "%s [%s] %s", facility, name, f"[thrd:main]: {line}"))
 

@@ -15,7 +15,6 @@ from eos_client.testing.simulator.clients.producer_events import DeliveryCallbac
 
 _YES = frozenset({"true", "t", "1"})
 _NOT_CHECKED = ("bootstrap.servers", "metadata.broker.list", "debug", "test.mock.num.brokers", "logger", "client.id")
-_BROKER_CONTEXTS = frozenset({"all", "broker"})
 _UNLIMITED = 1 << 40
 
 
@@ -49,7 +48,7 @@ class ProducerSettings:
     error_cb: Callable[[Any], Any] | None
     throttle_cb: Callable[[Any], Any] | None
     logger: Any
-    logs_broker_states: bool
+    debug_contexts: frozenset[str]
 
 
 def producer_settings(config: Mapping[str, Any]) -> ProducerSettings:
@@ -86,7 +85,7 @@ def producer_settings(config: Mapping[str, Any]) -> ProducerSettings:
         error_cb=config.get("error_cb"),
         throttle_cb=config.get("throttle_cb"),
         logger=config.get("logger"),
-        logs_broker_states=not _BROKER_CONTEXTS.isdisjoint(str(config.get("debug", "")).split(",")),
+        debug_contexts=frozenset(str(config.get("debug", "")).split(",")),
     )
 
 

@@ -61,7 +61,7 @@ class RequestRepeater:
     ) -> None:
         self._link = link
         self._timers = timers
-        self._log = log
+        self.log = log
         self._timeout_s = timeout_s
         self._backoff_s = backoff_s
         self._up_since_s = 0.0
@@ -71,7 +71,7 @@ class RequestRepeater:
     def connected(self) -> None:
         """Record and log that the connection is up."""
         self._up_since_s = self._link.clock.now_s
-        self._log("STATE", f"{_BROKER}: Broker changed state APIVERSION_QUERY -> UP")
+        self.log("STATE", f"{_BROKER}: Broker changed state APIVERSION_QUERY -> UP")
 
     def send(
         self,
@@ -127,9 +127,9 @@ class RequestRepeater:
 
     def _log_timeout(self, request: str, sent_s: float) -> None:
         waited_ms = round((self._link.clock.now_s - sent_s) * 1000)
-        self._log("REQTMOUT", f"Timed out {request}Request in flight (after {waited_ms}ms, timeout #0)")
+        self.log("REQTMOUT", f"Timed out {request}Request in flight (after {waited_ms}ms, timeout #0)")
         self._log_disconnect()
-        self._log("STATE", f"{_BROKER}: Broker changed state UP -> DOWN")
+        self.log("STATE", f"{_BROKER}: Broker changed state UP -> DOWN")
         self.connected()
 
     def _log_disconnect(self) -> None:
@@ -144,4 +144,4 @@ class RequestRepeater:
         self._failures_since_logged = 1
         up_ms = round((now_s - self._up_since_s) * 1000)
         state = f"after {up_ms}ms in state UP{repeated}"
-        self._log("FAIL", f"{_BROKER}: 1 request(s) timed out: disconnect ({state})")
+        self.log("FAIL", f"{_BROKER}: 1 request(s) timed out: disconnect ({state})")

@@ -28,6 +28,10 @@ _PARTITIONS_BACKOFF_S = 0.02
 _OFFSETS_BACKOFF_S = 0.5
 
 
+def _named(identity: ProducerIdentity) -> str:
+    return f"PID{{Id:{identity.producer_id},Epoch:{identity.producer_epoch}}}"
+
+
 class TransactionRequests:
     """Each method starts a request whose result ends the application's call. ``init_refusal``: see `initialise`."""
 
@@ -96,6 +100,8 @@ class TransactionRequests:
         self._identity_call += 1
         call = self._identity_call
         self._requests_identity = True
+        if expected is not None:
+            self._requests.log("GETPID", f"Requesting ProducerId bump for {_named(expected)}")
 
         def act() -> ProducerIdentity:
             return self._transactions.init_producer_id(self._transactional_id, self._timeout_s, expected)
@@ -126,6 +132,7 @@ class TransactionRequests:
 
     def _on_identity(self, identity: ProducerIdentity) -> None:
         self._is_bumping = False
+        self._requests.log("GETPID", f"Acquired {_named(identity)}")
         if self._state.phase is Phase.WAIT_PID:
             self._state.move(Phase.READY_NOT_ACKED)
         elif self._state.phase in {Phase.BEGIN_ABORT, Phase.ABORTING}:
