@@ -203,14 +203,12 @@ class EosProducer:
         Once a call has raised AbortableError in this transaction, that error is raised again and nothing is sent.
         Raises TransactionStateError beside the transaction of a block.
         """
-        self._is_session_call("commit_transaction()")
-        self.adapter.commit_transaction(timeout)
+        self.adapter.commit_transaction(timeout, keeps_handle=self._is_session_call("commit_transaction()"))
 
     @counts_as_call
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort. Raises RebuildProducerError when unconfirmed in time, TransactionStateError beside a block's."""
-        self._is_session_call("abort_transaction()")
-        self.adapter.abort_transaction(timeout)
+        self.adapter.abort_transaction(timeout, keeps_handle=self._is_session_call("abort_transaction()"))
 
     # -- records -------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ other way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import tenacity
@@ -67,17 +67,22 @@ class Recovery:
             self._hook(replace(first, to_commit_s=to_commit_s, new_producer=new_producer))
 
     def resolve_commit_outcome(
-        self, attempted: InputPositions, token: AttemptToken, cause: UnknownOutcomeError
+        self,
+        attempted: InputPositions,
+        token: AttemptToken,
+        cause: UnknownOutcomeError,
+        meanwhile: Callable[[], None],
     ) -> Outcome:
         """Return what became of the commit of ``attempted``, sent with ``token``; rebuilds the producer.
 
+        ``meanwhile`` is called between two attempts; what it raises interrupts this.
         Raises UnknownOutcomeError when the offsets cannot show it: nothing was consumed, or another client has
         committed all of its offsets since. Raises ClusterUnavailableError when the producer could not be rebuilt, or
         the offsets could not be read, within ``recovery_timeout_s``; then this may be called again.
         """
         try:
-            self._producer.rebuild()
-            committed = self._committed(attempted) if attempted else {}
+            self._producer.rebuild(meanwhile)
+            committed = self._committed(attempted, meanwhile) if attempted else {}
         except ClusterUnavailableError as error:
             raise outcome_stays_unknown(error) from error
         outcome = resolve_outcome(attempted, committed, token) if attempted else None
@@ -88,13 +93,16 @@ class Recovery:
             self._first_failure = replace(first, outcome=outcome.value)
         return outcome
 
-    def _committed(self, attempted: InputPositions) -> Mapping[InputPartition, CommittedOffset]:
+    def _committed(
+        self, attempted: InputPositions, meanwhile: Callable[[], None]
+    ) -> Mapping[InputPartition, CommittedOffset]:
         limit_s = self._producer.limits.recovery_timeout_s
         deadline = self._clock() + limit_s
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
             stop=lambda _: self._producer.registration.is_past_deadline or self._clock() >= deadline,
             wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
+            before_sleep=lambda _: meanwhile(),
             retry=tenacity.retry_if_not_exception_type(EosError),
         )
         try:

@@ -18,7 +18,7 @@ from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import write_by
 from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
-from eos_client.core.transaction_lifecycle import OUTCOME_PENDING, UNFINISHED, TransactionEvent
+from eos_client.core.transaction_lifecycle import NEEDS_REBUILD, OUTCOME_PENDING, UNFINISHED, TransactionEvent
 from eos_client.observe import Counters, EventHook, OutcomeResolved, RecordDeadLettered, TransactionAborted
 from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord, OverridableProducer
 
@@ -416,7 +416,7 @@ class TransactionSession:
         if not covered or self._given_up:
             return
         if self.needs_resume:
-            self._keeping_failure(lambda: self._resume(inside_revoke=True))
+            self._resume_before_revoke()
         elif not self.in_hand:
             ending = self._keeping_failure(lambda: self._steps.perform(TransactionEvent.REVOKED, inside_revoke=True))
             if ending is not None and ending.outcome is Outcome.ABORTED:
@@ -429,9 +429,14 @@ class TransactionSession:
         if partitions.isdisjoint(self.consumer.positions) or self._given_up:
             return
         if self.needs_resume:
-            self._keeping_failure(lambda: self._resume(inside_revoke=True))
+            self._resume_before_revoke()
         else:
             self._abort_for_rebalance(reason)
+
+    def _resume_before_revoke(self) -> None:
+        """Find out what became of a commit, which the next owner's would hide. An abort ends in its own step."""
+        if self._steps.lifecycle.phase not in NEEDS_REBUILD:
+            self._keeping_failure(lambda: self._resume(inside_revoke=True))
 
     def on_departed(self, partitions: frozenset[InputPartition]) -> None:
         """Keep the positions of ``partitions``: the gate needs them to abort the transaction that contains them."""

@@ -103,6 +103,10 @@ class _Attempt:
         return TransactionEvent.HANDLE_FINISHED if is_finished else TransactionEvent.REFUSED
 
 
+class _EndedMeanwhileError(Exception):
+    """A rebalance callback that was served during a step has completed it."""
+
+
 class TransactionSteps:
     """The steps of the transactions of one consumer and one producer, and the state that they are in.
 
@@ -220,6 +224,8 @@ class TransactionSteps:
         while act is not Act.NOTHING:
             follows = self._acts[act](attempt)
             act = Act.NOTHING if follows is None else self.lifecycle.on(follows)
+        if self.lifecycle.phase is Phase.IDLE:
+            self._producer.rebuild_after_lost_connection(self._polling(attempt))
         return self.last
 
     def _why(self, attempt: _Attempt) -> str:
@@ -328,7 +334,7 @@ class TransactionSteps:
             raise
         return TransactionEvent.ANSWERED
 
-    def _resolve_outcome(self, attempt: _Attempt) -> TransactionEvent:
+    def _resolve_outcome(self, attempt: _Attempt) -> TransactionEvent | None:
         """Resolve the commit's outcome from the group's offsets; errors but UnknownOutcomeError leave it open."""
         cause = attempt.unanswered = attempt.unanswered or errors.UnknownOutcomeError(self._why(attempt))
         if not attempt.is_resolution_counted:
@@ -336,7 +342,11 @@ class TransactionSteps:
             self._counters.outcomes_resolved += 1
             self._recovery.record_failure(cause)
         try:
-            outcome = self._recovery.resolve_commit_outcome(_needed(attempt.positions), _needed(attempt.token), cause)
+            outcome = self._recovery.resolve_commit_outcome(
+                _needed(attempt.positions), _needed(attempt.token), cause, self._polling(attempt)
+            )
+        except _EndedMeanwhileError:
+            return None
         except errors.UnknownOutcomeError as error:
             self.lifecycle.on(TransactionEvent.NOT_FOUND)
             self.rewind(inside_revoke=attempt.inside_revoke)
@@ -370,11 +380,28 @@ class TransactionSteps:
         """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
         self._record_failure(attempt)
         try:
-            self._producer.rebuild()
+            self._producer.rebuild(self._polling(attempt))
         except errors.EosError:
             self.rewind(inside_revoke=attempt.inside_revoke)
             raise
         return TransactionEvent.REBUILT
+
+    def _polling(self, attempt: _Attempt) -> Callable[[], None]:
+        """Return what keeps the member in its group during a long step: it is polled with its partitions paused.
+
+        A revocation that comes meanwhile resolves an unknown outcome in its callback. Then this raises
+        _EndedMeanwhileError. An abort goes on without the partitions that have left.
+        """
+        phase, membership = self.lifecycle.phase, self._consumer.membership
+
+        def poll() -> None:
+            if attempt.inside_revoke or membership.in_callback or membership.is_closed:
+                return
+            self._consumer.fetching.serve_callbacks(drain=True)
+            if self.lifecycle.phase is not phase:
+                raise _EndedMeanwhileError
+
+        return poll
 
     def _record_failure(self, attempt: _Attempt) -> None:
         failure, attempt.failure = attempt.failure, None

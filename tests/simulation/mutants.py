@@ -174,7 +174,7 @@ def _keeps_carried_records() -> Patch:
 
 
 def _never_renews() -> Patch:
-    return mock.patch.object(registration.Registration, "rebuild_after_lost_connection", return_value=None)
+    return mock.patch.object(registration.Registration, "give_up_after_lost_connection", return_value=None)
 
 
 def _sends_no_offsets() -> Patch:

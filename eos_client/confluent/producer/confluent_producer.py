@@ -27,7 +27,7 @@ from eos_client.confluent.producer.output_arguments import (
     guard_messages,
     named_arguments,
 )
-from eos_client.confluent.producer.registration import Registration
+from eos_client.confluent.producer.registration import Registration, nothing
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
 from eos_client.core.model import InputPositions, ProducerLimits
@@ -114,9 +114,16 @@ class ConfluentProducer:
         self.registration.init_transactions(timeout if timeout >= 0 else self.limits.start_timeout_s)
         self.library.callback_errors.raise_kept()
 
-    def rebuild(self) -> None:
-        """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other."""
-        self.registration.rebuild(self.limits.recovery_timeout_s)
+    def rebuild(self, meanwhile: Callable[[], None] = nothing) -> None:
+        """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
+
+        ``meanwhile`` is called between two attempts; what it raises interrupts this.
+        """
+        self.registration.rebuild(self.limits.recovery_timeout_s, meanwhile)
+
+    def rebuild_after_lost_connection(self, meanwhile: Callable[[], None]) -> None:
+        """Likewise, if the last transaction was ended by a call that ``keeps_handle``, and has lost a connection."""
+        self.registration.rebuild_after_lost_connection(self.limits.recovery_timeout_s, meanwhile)
 
     @owned(claims=True)
     def begin_transaction(self) -> None:
@@ -185,18 +192,21 @@ class ConfluentProducer:
             )
 
     @owned()
-    def commit_transaction(self, timeout: float = -1) -> None:
-        """Commit. Raises AbortableError, or UnknownOutcomeError when no definite answer came in time."""
-        self._end(TransactionalRequest.COMMIT, timeout)
+    def commit_transaction(self, timeout: float = -1, *, keeps_handle: bool = False) -> None:
+        """Commit. Raises AbortableError, or UnknownOutcomeError when no definite answer came in time.
+
+        A handle that has lost a connection is replaced before this returns, unless the caller does that later.
+        """
+        self._end(TransactionalRequest.COMMIT, timeout, keeps_handle=keeps_handle)
         self.library.callback_errors.raise_kept()
 
     @owned()
-    def abort_transaction(self, timeout: float = -1) -> None:
-        """Abort. Raises RebuildProducerError when the abort was not confirmed in time."""
-        self._end(TransactionalRequest.ABORT, timeout)
+    def abort_transaction(self, timeout: float = -1, *, keeps_handle: bool = False) -> None:
+        """Abort. Raises RebuildProducerError when the abort was not confirmed in time; handles as for a commit."""
+        self._end(TransactionalRequest.ABORT, timeout, keeps_handle=keeps_handle)
         self.library.callback_errors.raise_kept()
 
-    def _end(self, request: TransactionalRequest, timeout: float) -> None:
+    def _end(self, request: TransactionalRequest, timeout: float, *, keeps_handle: bool) -> None:
         self.calls.require_usable()
         if not self.library.transactional_id:
             raise not_transactional(request)
@@ -211,7 +221,8 @@ class ConfluentProducer:
         ended = getattr(self.library.raw, request.value)
         self.calls.run(request, lambda: ended(limit_s), limit_s)
         self.calls.record_end(request)
-        if self.registration.may_have_sent_twice:
+        self.registration.give_up_after_lost_connection()
+        if not keeps_handle:
             self.registration.rebuild_after_lost_connection(self.limits.recovery_timeout_s)
 
     # -- records -----------------------------------------------------------------------------------------------------

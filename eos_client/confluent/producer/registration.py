@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 
 import tenacity
@@ -36,6 +37,10 @@ def _sent_twice(transactional_id: str, *, log_understood: bool) -> errors.Rebuil
     )
 
 
+def nothing() -> None:
+    """Stand in for what is done between two attempts."""
+
+
 def _cause_of(error: errors.EosError | None) -> str:
     """Return in one word why a handle became unusable, as metrics count it."""
     if isinstance(error, KafkaException):
@@ -60,6 +65,7 @@ class Registration:
         self._clock = calls.clock
         self._attempt_s = attempt_s
         self._give_up_at = math.inf
+        self._lost: errors.EosError | None = None
 
     def init_transactions(self, limit_s: float) -> None:
         """Register the id; builds a new handle when this one is finished, or has no id."""
@@ -98,7 +104,7 @@ class Registration:
         self.library.leave_behind()
         self.library.start()
 
-    def _initialise(self, limit_s: float) -> None:
+    def _initialise(self, limit_s: float, meanwhile: Callable[[], None] = nothing) -> None:
         library = self.library
         if library.init.is_resumable and self._calls.blocking_error is None:
             self._calls.block_until_registered(library.transactional_id, resumable=True)
@@ -107,7 +113,7 @@ class Registration:
             library.abandoned_inits.take_from_process(library.registration_key)
             _UNANSWERED.add(weakref.ref(self, _UNANSWERED.discard))
         try:
-            self._initialise_within(limit_s)
+            self._initialise_within(limit_s, meanwhile)
         except (errors.RetriableError, errors.RebuildProducerError) as error:
             if self.is_past_deadline:
                 raise errors.ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
@@ -118,14 +124,20 @@ class Registration:
         library.init.mark_answered()
         self._calls.mark_outcome_known()
 
-    def _initialise_within(self, limit_s: float) -> None:
+    def _initialise_within(self, limit_s: float, meanwhile: Callable[[], None]) -> None:
         deadline = self._clock() + limit_s
+
+        def prepare_next(_: tenacity.RetryCallState) -> None:
+            meanwhile()
+            if not self.library.init.is_resumable:
+                self._replace_handle()
+
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
             retry=tenacity.retry_if_exception_type((errors.RetriableError, errors.RebuildProducerError)),
             stop=lambda _: self.is_past_deadline or self._clock() >= deadline,
             wait=tenacity.wait_exponential(multiplier=0.001, max=1.0),
-            before_sleep=lambda _: None if self.library.init.is_resumable else self._replace_handle(),
+            before_sleep=prepare_next,
             reraise=True,
         )
         retrying(self._init_once, deadline)
@@ -168,18 +180,18 @@ class Registration:
             self._calls.block_until_registered(self.library.transactional_id)
             self.library.release_id()
 
-    def rebuild(self, limit_s: float) -> None:
+    def rebuild(self, limit_s: float, meanwhile: Callable[[], None] = nothing) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
 
         Tried for ``limit_s``, or until `set_deadline`; raises what ``init_transactions`` raises. A rebuild that failed
-        or was interrupted is continued.
+        or was interrupted is continued. ``meanwhile`` is called between two attempts; what it raises interrupts this.
         """
         self._refuse_when_over()
         began_at, error = self._clock(), self._calls.blocking_error
         age_s, old = self._calls.transaction_age_s, self.library.identity
         if not self.library.init.is_resumable:
             self._replace_handle()
-        self._initialise(limit_s)
+        self._initialise(limit_s, meanwhile)
         self._counters.producer_rebuilds += 1
         self._hook(
             ProducerRebuilt(
@@ -202,13 +214,18 @@ class Registration:
         self._calls.drain_events()
         return self.library.log.may_have_sent_twice() or self._calls.blocking_error is not None
 
-    def rebuild_after_lost_connection(self, limit_s: float) -> None:
-        """Fence requests that are still in flight. What was confirmed stays confirmed, even if this fails."""
-        if self._calls.recovers_from_own_fence and self._calls.blocking_error is None:
+    def give_up_after_lost_connection(self) -> None:
+        """Use the handle no more if a request of it may be in flight: `rebuild_after_lost_connection` fences that."""
+        if self.may_have_sent_twice and self._calls.recovers_from_own_fence and self._calls.blocking_error is None:
             library = self.library
-            self._calls.block_calls(_sent_twice(library.transactional_id, log_understood=library.log.understood))
+            self._lost = _sent_twice(library.transactional_id, log_understood=library.log.understood)
+            self._calls.block_calls(self._lost)
+
+    def rebuild_after_lost_connection(self, limit_s: float, meanwhile: Callable[[], None] = nothing) -> None:
+        """Replace the handle if it was given up for that. What was confirmed stays confirmed, even if this fails."""
+        if self._lost is not None and self._calls.blocking_error is self._lost:
             with suppress(errors.EosError):
-                self.rebuild(limit_s)
+                self.rebuild(limit_s, meanwhile)
 
 
 _UNANSWERED: set[weakref.ref[Registration]] = set()
