@@ -22,7 +22,7 @@ PATIENT_PROPERTIES: Mapping[str, str] = broker_properties(LONG_SESSION_S)
 class RunningBroker:
     """Where a broker answers, keeps its data and writes its log; `proxy` stands on its advertised port, if any.
 
-    `others` are the other brokers of its cluster; `bootstrap` has the addresses of all then.
+    `others` are the other brokers of its `cluster`; `bootstrap` has the addresses of all then.
     """
 
     version: str
@@ -32,6 +32,7 @@ class RunningBroker:
     proxy: KafkaProxy | None = None
     log_start: int = 0
     others: tuple[RunningBroker, ...] = ()
+    cluster: EmbeddedKafkaCluster | None = None
 
     def from_now_on(self) -> RunningBroker:
         """The same broker with what it writes into its log from now on: what it wrote before is of other runs."""
@@ -89,4 +90,4 @@ def replicated_broker(version: str) -> Iterator[RunningBroker]:
             RunningBroker(version, bootstrap, broker.log_path.parent, broker.log_path)
             for broker in cluster.brokers.values()
         ]
-        yield replace(first, others=tuple(others))
+        yield replace(first, others=tuple(others), cluster=cluster)

@@ -12,6 +12,7 @@ from tests.verification.protocols import TRANSACTION_TIMEOUT_MS
 
 START_TIMEOUT_S = 60.0
 NAIVE_MODULE = "tests.verification.naive_worker"
+MUTANT_MODULE = "tests.verification.mutant_worker"
 TRANSFORMS = Path(__file__).with_name("transforms.py")
 
 
@@ -19,6 +20,7 @@ class Contender(enum.Enum):
     """Who does the work."""
 
     OURS = "eos-client"
+    MUTANT = "mutant"
     NAIVE = "naive"
 
 
@@ -45,8 +47,9 @@ class Job:
 
     def __call__(self, slot: int) -> list[str]:
         command = [sys.executable, "-m"]
-        if self.contender is Contender.OURS:
-            command += ["eos_client", "run", f"{TRANSFORMS}:{self.transform.value}"]
+        if self.contender is not Contender.NAIVE:
+            program = "eos_client" if self.contender is Contender.OURS else MUTANT_MODULE
+            command += [program, "run", f"{TRANSFORMS}:{self.transform.value}"]
             command += ["--start-timeout", str(START_TIMEOUT_S)]
         else:
             command += [NAIVE_MODULE]

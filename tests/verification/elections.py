@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -23,65 +22,22 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from kafka import TopicPartition
-from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError
 
 from eos_client import EosProducer
 from eos_client.errors import AbortableError, EosError
 from eos_client.testing import EmbeddedKafkaCluster
 from tests.support.reading import read_to_the_end, reader
+from tests.verification.cluster_faults import TRANSACTIONS_TOPIC, LeaderMover
 from tests.verification.tables import table
 
 HEADS = (
     "producer", "moves", "committed", "aborted", "unknown", "records", "doubled", "lost", "of an abort", "torn",
 )  # fmt: skip
-BROKERS = (1, 2, 3)
 PARTITIONS = 3
 RECORDS_EACH = 20
-TRANSACTIONS_TOPIC = "__transaction_state"
-GROUPS_TOPIC = "__consumer_offsets"
-MOVE_EVERY_S = 1.0
 CALL_LIMIT_S = 30.0
 BATCHES_S = 0.02
 NO_SETTINGS: Mapping[str, Any] = {}
-
-
-class LeaderMover:
-    """Lets the leaders of all partitions of ``topics`` move to the next replica, every second, in its own thread."""
-
-    def __init__(self, bootstrap: str, topics: tuple[str, ...]) -> None:
-        self._bootstrap, self._topics = bootstrap, topics
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="leader-mover", daemon=True)
-        self.moves, self.refused = 0, 0
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        admin = KafkaAdminClient(bootstrap_servers=self._bootstrap.split(","))
-        described: Any = admin.describe_topics(list(self._topics))
-        counts = {topic["name"]: len(topic["partitions"]) for topic in described}
-        turn = 0
-        while not self._stopping.wait(MOVE_EVERY_S):
-            turn += 1
-            replicas = {
-                TopicPartition(topic, number): [BROKERS[(turn + number + each) % len(BROKERS)] for each in range(3)]
-                for topic, count in counts.items()
-                for number in range(count)
-            }
-            try:
-                admin.alter_partition_reassignments(replicas)
-                admin.elect_leaders(0, {t: list(range(c)) for t, c in counts.items()}, raise_errors=False)
-                self.moves += 1
-            except KafkaError:  # the controller is busy: it is asked again in a second
-                self.refused += 1
-        admin.close()
 
 
 @dataclass(eq=False)
@@ -183,12 +139,8 @@ def run(bootstrap: str, name: str, seconds: float) -> tuple[list[object], bool]:
     topics = (topic, TRANSACTIONS_TOPIC) if name.endswith("coordinator-moves") else (topic,)
     if len(topics) > 1:  # the second is made by its first user
         EosProducer({"bootstrap.servers": bootstrap, "transactional.id": "first"}).init_transactions()
-    mover = LeaderMover(bootstrap, topics)
-    mover.start()
-    try:
+    with LeaderMover(bootstrap, topics) as mover:
         written = PRODUCERS[name](bootstrap, topic, time.monotonic() + seconds)
-    finally:
-        mover.stop()
     found: Counter[tuple[int, int]] = Counter()
     for message in read_to_the_end(reader(bootstrap), topic, PARTITIONS, ends=written.ends):
         attempt, number = message.value().split(b":")

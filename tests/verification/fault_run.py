@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.verification.brokers import RunningBroker
+from tests.verification.cluster_faults import GROUPS_TOPIC, TRANSACTIONS_TOPIC, BrokerKiller, LeaderMover
 from tests.verification.commands import Contender, Transform
-from tests.verification.elections import GROUPS_TOPIC, TRANSACTIONS_TOPIC, LeaderMover
 from tests.verification.nemesis import Action, FaultPlan, Step, execute, schedule
 from tests.verification.protocols import SESSION_TIMEOUT_S, GroupProtocol
 from tests.verification.rig import Judgement, Load, Rig
@@ -21,8 +22,9 @@ MOVING_LOAD = Load(partitions=4, rate_per_s=500)
 class FaultRun:
     """What to run; the seed decides every fault.
 
-    Where leaders move, those of the input, the output, the group and the transactions do, every second, and the workers
-    write what the broker refuses now and then. It takes a `replicated_broker`.
+    Where leaders move, those of the input, the output, the group and the transactions do, every second. Where brokers
+    are killed, their logs are cut off. Both take a `replicated_broker`, and the workers write what it refuses now and
+    then.
     """
 
     contender: Contender
@@ -33,6 +35,12 @@ class FaultRun:
     load: Load = LOAD
     strikes_workers: bool = True
     moves_leaders: bool = False
+    kills_brokers: bool = False
+
+    @property
+    def is_of_a_cluster(self) -> bool:
+        """Whether it disturbs the brokers themselves."""
+        return self.moves_leaders or self.kills_brokers
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +53,14 @@ class FaultOutcome:
     steps: list[Step]
     worker_logs: Path
     leader_moves: int = 0
+    broker_kills: int = 0
 
     def faults(self) -> str:
         counts = Counter(step.action for step in self.steps)
         told = f"{counts[Action.KILL]} killed, {counts[Action.FREEZE]} frozen, {counts[Action.JOIN]} guests"
-        return f"{told}, {self.leader_moves} moves" if self.run.moves_leaders else told
+        if not self.run.is_of_a_cluster:
+            return told
+        return f"{told}, {self.leader_moves} moves, {self.broker_kills} brokers killed"
 
     def explain(self) -> str:
         """All one needs to run it again and to look into it."""
@@ -68,18 +79,14 @@ class FaultOutcome:
 def perform(run: FaultRun, broker: RunningBroker, directory: Path) -> FaultOutcome:
     """Carry out one run on a broker; worker logs go to `directory`. Raises TimeoutError if the work never starts."""
     steps = schedule(FaultPlan(run.seconds, SESSION_TIMEOUT_S), run.seed) if run.strikes_workers else []
-    transform = Transform.HALVES if run.moves_leaders else Transform.COPY
+    transform = Transform.HALVES if run.is_of_a_cluster else Transform.COPY
     with Rig(
         broker, run.contender, run.protocol, run.load, directory, pinned_ids=run.pinned_ids, transform=transform
     ) as rig:
         rig.await_outputs()
         mover = LeaderMover(broker.bootstrap, (rig.source, rig.sink, GROUPS_TOPIC, TRANSACTIONS_TOPIC))
-        if run.moves_leaders:
-            mover.start()
-        try:
+        killer = BrokerKiller(broker.cluster, run.seed)
+        with mover if run.moves_leaders else nullcontext(), killer if run.kills_brokers else nullcontext():
             execute(steps, rig.pool, run.seconds)
-        finally:
-            if run.moves_leaders:
-                mover.stop()
         judgement = rig.judge()
-    return FaultOutcome(run, broker.version, judgement, steps, directory, mover.moves)
+    return FaultOutcome(run, broker.version, judgement, steps, directory, mover.moves, killer.kills)

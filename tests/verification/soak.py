@@ -1,7 +1,7 @@
 """Fault runs over brokers and group protocols, with one table of verdicts at the end: what `make soak` runs.
 
     python -m tests.verification.soak --seconds 60 [--seed N] [--naive] [--versions 4.3.1 4.1.2] [--protocols ...]
-        [--moving-leaders] [--unharmed]
+        [--moving-leaders] [--killed-brokers] [--unharmed]
 
 Exit status: 0 all runs of the client hold, 1 one does not, 2 none is wrong but one is inconclusive (the broker itself
 broke atomicity). `--naive` runs the baseline beside it, which is expected to fail and never decides the status.
@@ -47,6 +47,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         action="store_true",
         help="on three brokers, with leaders that move every second and outputs that are refused",
     )
+    parser.add_argument(
+        "--killed-brokers", action="store_true", help="likewise, with brokers that are killed and started again"
+    )
     parser.add_argument("--unharmed", action="store_true", help="kill and freeze no worker, and let no guest join")
     parser.add_argument("--versions", nargs="+", default=list(VERSIONS))
     parser.add_argument("--protocols", nargs="+", default=[protocol.value for protocol in GroupProtocol])
@@ -87,7 +90,8 @@ def run_all(options: argparse.Namespace, seed: int, logs: Path) -> list[FaultOut
     contenders += [Contender.NAIVE] if options.naive and not options.only_naive else []
     outcomes: list[FaultOutcome] = []
     for version in options.versions:
-        started = replicated_broker if options.moving_leaders else direct_broker
+        is_of_a_cluster = options.moving_leaders or options.killed_brokers
+        started = replicated_broker if is_of_a_cluster else direct_broker
         with started(version) as broker:
             for name in options.protocols:
                 pinned = options.ids == "pinned" or (options.ids == "mixed" and seed % 2 == 0)
@@ -99,9 +103,10 @@ def run_all(options: argparse.Namespace, seed: int, logs: Path) -> list[FaultOut
                         options.seconds,
                         seed,
                         pinned or always_pinned,
-                        load=MOVING_LOAD if options.moving_leaders else LOAD,
+                        load=MOVING_LOAD if is_of_a_cluster else LOAD,
                         strikes_workers=not options.unharmed,
                         moves_leaders=options.moving_leaders,
+                        kills_brokers=options.killed_brokers,
                     )
                     outcome = perform(run, broker, logs / version / f"{contender.value}-{name}")
                     outcomes.append(outcome)

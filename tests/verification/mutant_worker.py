@@ -1,0 +1,18 @@
+"""A worker of the client with one mistake: it takes a commit that was not answered for aborted.
+
+    python -m tests.verification.mutant_worker run ...
+
+Where the mutants of the simulated cluster show that the stories find mistakes, this shows that runs on brokers do.
+"""
+
+from __future__ import annotations
+
+from eos_client.cli import main
+from tests.simulation.mutants import MUTANTS
+
+MISTAKE = "an unknown outcome is told as aborted"
+
+if __name__ == "__main__":
+    (mutant,) = [each for each in MUTANTS if each.name == MISTAKE]
+    with mutant.patch():
+        main()
