@@ -165,24 +165,41 @@ class TransformError(EosError):
 
     The transform raised, a deserialiser or serialiser did, or an output was refused: that exception is the cause.
     ``topic``, ``partition`` and ``offset`` name the input record. Where its dead letter was refused as well, the
-    message names both.
+    message names both. ``place`` is the innermost frame of the application, such as ``price.py:12 in price``; None
+    where the failure has none.
     """
 
     def __init__(
-        self, topic: str, partition: int, offset: int, cause: BaseException, *, letter_of: str | None = None
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        cause: BaseException,
+        *,
+        place: str | None = None,
+        letter_of: str | None = None,
     ) -> None:
-        place, what = f"{topic}[{partition}]@{offset}", text_of(cause)
-        failure = f"the transform raised {what} on the record at {place}"
-        way_out = 'Correct the transform or the record, or set on_error="skip" or "dead_letter"'
+        record, what = f"{topic}[{partition}]@{offset}", text_of(cause)
+        where = "" if place is None else f" ({place})"
         if letter_of is not None:
-            failure = f"the record at {place} failed with {letter_of}, and its dead letter with {what}"
-            way_out = "Have the dead letter topic take such letters, or correct the transform or the record"
+            self._failure = f"the record at {record} failed with {letter_of}{where}, and its dead letter with {what}"
         elif isinstance(cause, EosError):  # it came before the transform, or after it
-            failure = f"the record at {place} failed with {what}"
-        super().__init__(f"{failure}; its transaction was aborted and nothing of it is visible. {way_out}")
+            self._failure = f"the record at {record} failed with {what}{where}"
+        else:
+            self._failure = f"the transform raised {what}{where} on the record at {record}"
+        self._is_of_letter = letter_of is not None
         self.topic = topic
         self.partition = partition
         self.offset = offset
+        self.place = place
+        super().__init__(self.told('set on_error="skip" or "dead_letter"'))
+
+    def told(self, way_out: str) -> str:
+        """Return the message for a reader who goes on without the record by ``way_out``."""
+        advice = f"Correct the transform or the record, or {way_out}"
+        if self._is_of_letter:
+            advice = "Have the dead letter topic take such letters, or correct the transform or the record"
+        return f"{self._failure}; its transaction was aborted and nothing of it is visible. {advice}"
 
 
 class RunFencedError(EosError):

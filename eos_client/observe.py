@@ -245,24 +245,36 @@ class ClientReported(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSkipped(Event):
-    """A record that failed was skipped (``on_error="skip"``); emitted after its transaction was committed."""
+    """A record that failed was skipped (``on_error="skip"``); emitted after its transaction was committed.
+
+    ``place``: the innermost frame of the application that raised ``error``, such as ``price.py:12 in price``;
+    ``traceback``: the innermost frames and the causes, 4,000 characters at most. Both are None for an error that only
+    this package has raised.
+    """
 
     level: ClassVar[str] = "error"
     topic: str
     partition: int
     offset: int
     error: str
+    place: str | None = None
+    traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordDeadLettered(Event):
-    """A record that failed was written to the dead letter topic; emitted after its transaction was committed."""
+    """A record that failed was written to the dead letter topic; emitted after its transaction was committed.
+
+    ``place`` and ``traceback`` as for RecordSkipped.
+    """
 
     level: ClassVar[str] = "error"
     topic: str
     partition: int
     offset: int
     error: str
+    place: str | None = None
+    traceback: str | None = None
     dead_letter_topic: str
 
 

@@ -82,6 +82,7 @@ def exit_code_table() -> str:
     return "\n".join(f"{code.value:>4}  {code.description}" for code in ExitCode)
 
 
+_WAY_OUT = "give --on-error skip, or --on-error dead_letter --dead-letter-topic TOPIC"
 _STREAM_ERRORS = frozenset({errno.EPIPE, errno.ENOSPC})
 
 
@@ -126,15 +127,20 @@ def _named(error: Exception) -> Exception:
     return error
 
 
+def _message_of(error: BaseException) -> str:
+    """Return the message of ``error``, with the options of the command in place of the settings in Python."""
+    return error.told(_WAY_OUT) if isinstance(error, errors.TransformError) else str(error)
+
+
 def _report(error: BaseException, code: ExitCode, *, verbose: bool, as_json: bool) -> None:
+    message = _message_of(error)
     if as_json:
         structlog.get_logger().error(
-            "command_failed", error=type(error).__name__, message=str(error), exit_code=int(code), exc_info=verbose
+            "command_failed", error=type(error).__name__, message=message, exit_code=int(code), exc_info=verbose
         )
         return
-    message = f"unexpected {errors.text_of(error)}. Run again with --verbose for the traceback"
-    if isinstance(error, errors.EosError):
-        message = str(error)
+    if not isinstance(error, errors.EosError):
+        message = f"unexpected {errors.text_of(error)}. Run again with --verbose for the traceback"
     with suppress(OSError):  # a stderr that is full or has no reader: the status says it
         if verbose:
             traceback.print_exception(error)

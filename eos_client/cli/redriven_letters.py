@@ -10,7 +10,12 @@ from eos_client.ports import OutputRecord, Record
 
 _ORIGIN = (LetterHeader.TOPIC, LetterHeader.PARTITION, LetterHeader.OFFSET)
 _ALWAYS = frozenset({LetterHeader.ERROR, *_ORIGIN, LetterHeader.TIMESTAMP, LetterHeader.ATTEMPTS})
-_LETTERS = _ALWAYS | {LetterHeader.OMITTED, LetterHeader.VALUE_BYTES}
+_LETTERS = _ALWAYS | {
+    LetterHeader.PLACE,
+    LetterHeader.TRACEBACK,
+    LetterHeader.OMITTED,
+    LetterHeader.VALUE_BYTES,
+}
 _REDRIVES, _FIRST_ORIGIN, _LAST_ERROR = "eos.redrives", "eos.redriven.origin", "eos.redriven.error"
 _HISTORY = frozenset({_REDRIVES, _FIRST_ORIGIN, _LAST_ERROR})
 _DIGITS_OF_TIME = 18

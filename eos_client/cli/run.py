@@ -17,6 +17,7 @@ from eos_client.cli.signals import hang_up_as_termination
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
+from eos_client.core.error_report import place_of
 from eos_client.errors import repr_of
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
@@ -90,8 +91,10 @@ def _exits_named() -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, Exception) or not (places := getattr(error, "__notes__", ())):
             raise  # a KeyboardInterrupt of Ctrl-C among them
+        place = place_of(error)
+        raised = repr_of(error) if place is None else f"{repr_of(error)} ({place})"
         raise TransformExitedError(
-            f"{repr_of(error)} was raised {places[-1]}; its transaction was aborted and nothing of it is visible. "
+            f"{raised} was raised {places[-1]}; its transaction was aborted and nothing of it is visible. "
             "Let the transform raise an Exception for a record that fails; SIGTERM and Ctrl-C stop this program"
         ) from error
 

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from typing import Any
 
 from eos_client.confluent.serialisation import Serialized, raw_record
+from eos_client.core.error_report import ErrorReport
 from eos_client.core.model import InputPartition
 from eos_client.ports import Headers, OutputRecord, Record
 
-ERROR_CHARACTERS_MAX = 1000
 _ERROR_CHARACTERS_SHORT = 100
 
 DEAD_LETTERS = 4
@@ -26,6 +26,8 @@ class LetterHeader:
     """The names of the headers of a dead letter, which follow the record's own."""
 
     ERROR = "eos.error"
+    PLACE = "eos.error.place"  # these two only where the error has them, and always behind the error
+    TRACEBACK = "eos.error.traceback"
     TOPIC = "eos.topic"
     PARTITION = "eos.partition"
     OFFSET = "eos.offset"
@@ -46,11 +48,12 @@ def forget_departed(memory: dict[RecordKey, Any], assigned: Collection[InputPart
         del memory[record]
 
 
-def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[OutputRecord]:
+def letters_for(topic: str, record: Record, error: ErrorReport, attempts: int) -> list[OutputRecord]:
     """Return four letters: the whole record; with a short error; without its value; with its origin only.
 
-    Write the first one that the producer accepts. An omitted value is empty, not null: null would delete an earlier
-    letter in a compacted topic.
+    Write the first one that the producer accepts. Place and traceback never cost a record its value or its letter: the
+    letter with a short error and the last one have neither. An omitted value is empty, not null: null would delete an
+    earlier letter in a compacted topic.
     """
     record = raw_record(record)
     _kind, timestamp_ms = record.timestamp()
@@ -61,10 +64,13 @@ def letters_for(topic: str, record: Record, error: str, attempts: int) -> list[O
         LetterHeader.TIMESTAMP: str(timestamp_ms),
         LetterHeader.ATTEMPTS: str(attempts),
     }
-    whole = {LetterHeader.ERROR: error[:ERROR_CHARACTERS_MAX], **origin}
-    short = {LetterHeader.ERROR: error[:_ERROR_CHARACTERS_SHORT], **origin}
+    place = {} if error.place is None else {LetterHeader.PLACE: error.place}
+    trace = {} if error.traceback is None else {LetterHeader.TRACEBACK: error.traceback}
+    whole = {LetterHeader.ERROR: error.text, **place, **trace, **origin}
+    in_short = {LetterHeader.ERROR: error.text[:_ERROR_CHARACTERS_SHORT]}
+    short = {**in_short, **origin}
     size = str(len(record.value() or b""))
-    no_value = {**short, LetterHeader.OMITTED: "value", LetterHeader.VALUE_BYTES: size}
+    no_value = {**in_short, **place, **origin, LetterHeader.OMITTED: "value", LetterHeader.VALUE_BYTES: size}
     origin_only = {**short, LetterHeader.OMITTED: "value, key, headers", LetterHeader.VALUE_BYTES: size}
     own_headers, own_key = record.headers() or [], record.key()
 

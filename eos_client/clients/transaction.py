@@ -17,6 +17,7 @@ from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import write_by
+from eos_client.core.error_report import ErrorReport
 from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
 from eos_client.core.transaction_lifecycle import NEEDS_REBUILD, OUTCOME_PENDING, UNFINISHED, TransactionEvent
 from eos_client.observe import Counters, EventHook, OutcomeResolved, RecordDeadLettered, TransactionAborted
@@ -193,11 +194,17 @@ class TransactionSession:
         limit_s = producer.limits.commit_timeout_s
         producer.await_room(facade.poll, limit_s, write_by, facade.produce, topic, record, on_delivery)
 
-    def record_dead_letter(self, record: RecordKey, error: str, topic: str) -> None:
+    def record_dead_letter(self, record: RecordKey, error: ErrorReport, topic: str) -> None:
         """Record that the open transaction holds a dead letter of ``record``, which is told when it is committed."""
         name, partition, offset = record
         self._steps.dead_lettered[record] = RecordDeadLettered(
-            topic=name, partition=partition, offset=offset, error=error, dead_letter_topic=topic
+            topic=name,
+            partition=partition,
+            offset=offset,
+            error=error.text,
+            place=error.place,
+            traceback=error.traceback,
+            dead_letter_topic=topic,
         )
 
     # -- the end -------------------------------------------------------------------------------------------------

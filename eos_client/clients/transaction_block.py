@@ -9,10 +9,11 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.block_state import INTERRUPTED
-from eos_client.clients.dead_letters import ERROR_CHARACTERS_MAX, RecordKey, key_of, letters_for
+from eos_client.clients.dead_letters import RecordKey, key_of, letters_for
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.call_stack import TrackedCalls
 from eos_client.confluent.failures.client_failures import misplaced_call
+from eos_client.core.error_report import report_of
 from eos_client.core.model import Outcome
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, WrongThreadError, text_of
 from eos_client.ports import DeliveryCallback, Headers, OutputRecord, Record
@@ -132,21 +133,22 @@ class Transaction:
     def dead_letter(self, message: Record, error: BaseException, *, topic: str, attempts: int = 1) -> None:
         """Write a record that cannot be processed to ``topic``, with this transaction; the record then counts as done.
 
-        Its headers name the error, the origin and how many ``attempts`` were made (the page "Records that
-        fail" lists them). Where the record is too large for the topic, its value is left out, and at last its key and
-        headers. Once the transaction is committed, the record is counted (``records_failed``) and told as
-        RecordDeadLettered. Raises as ``produce`` does, and TypeError for what was not consumed.
+        Its headers name the error with its place and traceback, the origin and how many ``attempts`` were made (the
+        page "Records that fail" lists them). Where the record is too large for the topic, its value is left out, and at
+        last its key and headers. Once the transaction is committed, the record is counted (``records_failed``) and told
+        as RecordDeadLettered. Raises as ``produce`` does, and TypeError for what was not consumed.
         """
         if not hasattr(message, "offset"):
             raise TypeError(f"dead_letter() takes a record that was consumed, not {type(message).__name__}")
-        letters, record = letters_for(topic, message, text_of(error), attempts), key_of(message)
+        report, record = report_of(error), key_of(message)
+        letters = letters_for(topic, message, report, attempts)
         session = self._open_session(topic)
         refused = session.letters.refused(record)
         if refused is None:
             self._write_first(topic, letters, session.letters.delivery_callback(record))
         else:
             self._write_alone(topic, letters[refused:], record)
-        session.record_dead_letter(record, text_of(error, ERROR_CHARACTERS_MAX), topic)
+        session.record_dead_letter(record, report, topic)
 
     def _write_first(self, topic: str, letters: list[OutputRecord], on_delivery: DeliveryCallback) -> None:
         """Write the first of ``letters`` that the producer accepts."""

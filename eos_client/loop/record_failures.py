@@ -14,7 +14,6 @@ import tenacity
 
 from eos_client.clients.dead_letters import (
     DEAD_LETTERS,
-    ERROR_CHARACTERS_MAX,
     UNKNOWN_HANDLING,
     RecordKey,
     forget_departed,
@@ -23,8 +22,9 @@ from eos_client.clients.dead_letters import (
 )
 from eos_client.config import EosConfig, OnError
 from eos_client.confluent.failures.producer_failures import is_refused_for_size
+from eos_client.core.error_report import ErrorReport, place_of, report_of, text_with_place
 from eos_client.core.model import InputPartition
-from eos_client.errors import AbortableError, ConfigurationError, TransformError, text_of
+from eos_client.errors import AbortableError, ConfigurationError, TransformError
 from eos_client.loop.transform_results import TransformUnfitError, outputs_of
 from eos_client.observe import ClientReported, Counters, Event, EventHook, RecordDeadLettered, RecordSkipped
 from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
@@ -36,7 +36,11 @@ _SLEEP_SLICE_S = 0.1
 
 
 class KnownFailureError(Exception):
-    """A record whose outputs were refused before was consumed again; the text is that of the first failure."""
+    """A record whose outputs were refused before was consumed again; ``first`` tells of the first failure."""
+
+    def __init__(self, first: ErrorReport) -> None:
+        super().__init__(first.text)
+        self.first = first
 
 
 class StoppedMeanwhileError(AbortableError):
@@ -108,7 +112,7 @@ class FailedRecords:
         self.originals = OriginalRecords()
         self.continues_after_failure = not self._stops or config.retry_policy is not None
         self._attempts = 1
-        self._known: dict[RecordKey, str] = {}
+        self._known: dict[RecordKey, ErrorReport] = {}
         self._letters_refused = Counter[RecordKey]()
         self._handled: dict[RecordKey, Event] = {}
         self._endings_seen = (0, 0)
@@ -119,15 +123,22 @@ class FailedRecords:
         Write the first one that the producer accepts. Empty for "skip"; raises TransformError for "stop".
         """
         if self._stops:
-            raise TransformError(*key_of(record), error) from error
+            raise _stopping_error(record, error) from error
         topic, partition, offset = key = key_of(record)
-        where: dict[str, Any] = {"topic": topic, "partition": partition, "offset": offset}
-        error_text = str(error) if isinstance(error, KnownFailureError) else text_of(error, ERROR_CHARACTERS_MAX)
+        report = error.first if isinstance(error, KnownFailureError) else report_of(error)
+        told: dict[str, Any] = {
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "error": report.text,
+            "place": report.place,
+            "traceback": report.traceback,
+        }
         if self._dead_letter_topic is None:
-            self._handled[key] = RecordSkipped(error=error_text, **where)
+            self._handled[key] = RecordSkipped(**told)
             return []
-        self._handled[key] = RecordDeadLettered(error=error_text, dead_letter_topic=self._dead_letter_topic, **where)
-        return letters_for(self._dead_letter_topic, record, error_text, self._attempts)[self._letters_refused[key] :]
+        self._handled[key] = RecordDeadLettered(**told, dead_letter_topic=self._dead_letter_topic)
+        return letters_for(self._dead_letter_topic, record, report, self._attempts)[self._letters_refused[key] :]
 
     def record_refusal(self, record: Record, error: BaseException) -> None:
         """Record that ``record`` fails with ``error``; ``on_error`` applies when it is redelivered.
@@ -136,10 +147,10 @@ class FailedRecords:
         Raises TransformError for "stop", and when no dead letter can be written.
         """
         if self._stops:
-            raise TransformError(*key_of(record), error) from error
+            raise _stopping_error(record, error) from error
         key = key_of(record)
         if key not in self._handled:
-            self._known[key] = text_of(error, ERROR_CHARACTERS_MAX)
+            self._known[key] = report_of(error)
             return
         self._letters_refused[key] += 1
         is_over = not is_refused_for_size(error) or self._letters_refused[key] >= DEAD_LETTERS
@@ -150,8 +161,9 @@ class FailedRecords:
         """Return the error for ``record``, which was handled, where not even its smallest dead letter was taken."""
         key = key_of(record)
         handled = self._handled[key]
-        failure = handled.error if isinstance(handled, RecordDeadLettered) else None
-        return TransformError(*key, refusal, letter_of=failure)
+        if not isinstance(handled, RecordDeadLettered):
+            return _stopping_error(record, refusal)
+        return TransformError(*key, refusal, letter_of=handled.error, place=handled.place)
 
     def apply_endings(self, committed: int, aborted: int, assigned: Collection[InputPartition]) -> None:
         """Apply `committed` or `aborted` if its total since the session began has changed since the last call."""
@@ -207,9 +219,9 @@ class FailedRecords:
         def guarded(record: Any) -> list[Output]:
             if known:
                 self.originals.restore(record)  # it may have been transformed ahead
-                if (error_text := known.get(key_of(record))) is not None:
+                if (first := known.get(key_of(record))) is not None:
                     self._attempts = 1
-                    raise KnownFailureError(error_text)
+                    raise KnownFailureError(first)
             self._attempts = 0
             return repeated(record)
 
@@ -221,8 +233,8 @@ class FailedRecords:
 
     def report_batch(self, records: Sequence[Record], error: Exception) -> None:
         """Report a batch that failed as a whole: if it failed for its size, no record reports it."""
-        text = f"transform_batch failed on {len(records)} records and is called with their halves: {text_of(error)}"
-        self._hook(ClientReported(client="loop", error=text))
+        failed = f"transform_batch failed on {len(records)} records and is called with their halves"
+        self._hook(ClientReported(client="loop", error=f"{failed}: {text_with_place(error)}"))
 
     def _sleep_until_retry(self, seconds: float) -> None:
         """Wait between two attempts; raises StoppedMeanwhileError once the loop is asked to stop."""
@@ -258,7 +270,8 @@ class _RepeatedAttempt:
             if error is self._last_failure:
                 raise
             raise RetryPolicyError(
-                f"transform_retry itself raised {text_of(error)}. Correct its callables; no record was given up."
+                f"transform_retry itself raised {text_with_place(error)}. Correct its callables; no record was given "
+                "up."
             ) from error
         finally:
             self._last_failure = None
@@ -273,6 +286,10 @@ class _RepeatedAttempt:
     def _is_over(self, pause_s: float) -> bool:
         is_late = self._limit_s is not None and self._clock() - self._began_at + pause_s > self._limit_s
         return is_late or isinstance(self._last_failure, TransformUnfitError)
+
+
+def _stopping_error(record: Record, error: BaseException) -> TransformError:
+    return TransformError(*key_of(record), error, place=place_of(error))
 
 
 def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGuard[Exception]:

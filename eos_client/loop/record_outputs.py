@@ -19,6 +19,7 @@ from typing import Any
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.failures.producer_failures import undelivered_output
 from eos_client.confluent.producer.output_arguments import UNCHANGEABLE, checked_headers, produce_options
+from eos_client.core.error_report import text_with_place
 from eos_client.errors import (
     AbortableError,
     EosError,
@@ -26,7 +27,6 @@ from eos_client.errors import (
     RebuildProducerError,
     TransformError,
     repr_of,
-    text_of,
 )
 from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import LOOP_LEVEL_ERRORS, FailedRecords, StoppedMeanwhileError, is_failure
@@ -349,7 +349,7 @@ class RecordOutputs:
         if not self._remembers:
             self._remembers = True
             raise RefusedRecordsError(
-                f"{what}, and the next attempt shows of which record: {text_of(cause)}"
+                f"{what}, and the next attempt shows of which record: {text_with_place(cause)}"
             ) from cause
 
     def _record_refusals(self, found: Sequence[tuple[Any, BaseException]]) -> EosError:

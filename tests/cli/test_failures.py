@@ -58,8 +58,21 @@ def test_an_error_is_one_line_on_stderr_without_a_traceback(capsys: pytest.Captu
     captured = capsys.readouterr()
     assert ended.value.code == 7
     assert captured.out == ""
-    assert captured.err == f"eos-client: {error}\n"
-    assert "orders[3]@17" in captured.err
+    assert captured.err.startswith("eos-client: the transform raised ValueError: no price on the record at orders[3]@")
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_way_out_of_a_failed_record_names_options_of_the_command(
+    as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logs(LogFormat.JSON, verbose=False)
+    with pytest.raises(SystemExit), failures_reported(verbose=False, as_json=as_json):
+        raise errors.TransformError("orders", 3, 17, ValueError("no price"), place="price.py:12 in price")
+    said = capsys.readouterr().err
+    assert "ValueError: no price (price.py:12 in price) on the record" in said
+    assert "or give --on-error skip, or --on-error dead_letter --dead-letter-topic TOPIC" in said
+    assert "on_error" not in said
 
 
 def test_verbose_adds_the_traceback_with_the_cause(capsys: pytest.CaptureFixture[str]) -> None:

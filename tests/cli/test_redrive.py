@@ -28,6 +28,7 @@ def letters(cluster: Any) -> tuple[str, str]:
     producer.init_transactions(60)
     producer.begin_transaction()
     told = {"trace": b"1", "eos.topic": source, "eos.partition": b"0", "eos.offset": b"7", "eos.error": b"no route"}
+    told |= {"eos.error.place": b"route.py:3 in route", "eos.error.traceback": b"Traceback ..."}
     producer.produce(dead, b"one", b"k", headers=told)
     producer.produce(dead, b"", headers=told | {"eos.omitted": b"value"})
     producer.commit_transaction(60)

@@ -110,7 +110,7 @@ def test_a_record_that_fails_each_attempt_is_dead_lettered_and_the_others_go_on(
     (tmp_path / "price.py").write_text("def price(record):\n    return b'%d' % (100 // int(record.value()))\n")
     cluster.load(source, [b"4", b"0", b"5"])
     failing = ["--on-error", "dead_letter", "--dead-letter-topic", dead, "--attempts", "2"]
-    worker = eos_client(*run_line(cluster, "price.py:price", source, target, *failing))
+    worker = eos_client(*run_line(cluster, "price.py:price", source, target, *failing, "--log-format", "json"))
     worker.wait_for(lambda: committed(cluster, source) == {0: 3}, "commit")
     assert worker.terminate() == 0
     assert cluster.values(target) == [b"25", b"20"]
@@ -118,6 +118,9 @@ def test_a_record_that_fails_each_attempt_is_dead_lettered_and_the_others_go_on(
     headers = dict(letter.headers)
     assert (letter.value, headers["eos.attempts"], headers["eos.offset"]) == (b"0", b"2", b"1")
     assert headers["eos.error"].startswith(b"ZeroDivisionError")
+    assert headers["eos.error.place"] == b"price.py:2 in price"
+    assert b"return b'%d' % (100 // int(record.value()))" in headers["eos.error.traceback"]
+    assert worker.wait_for_event("record_dead_lettered")["place"] == "price.py:2 in price"
 
 
 def test_progress_is_one_json_line_each_second_with_totals(cluster: Any, upper_file: Path, eos_client: Any) -> None:
@@ -150,7 +153,8 @@ def test_a_raising_transform_names_the_record_and_nothing_of_its_transaction_is_
     worker = typed(*run_line(cluster, "fragile.py:check", source, target))
     assert worker.wait() == 7
     message = worker.err.splitlines()[-1]
-    assert message.startswith("eos-client: the transform raised ValueError: cannot price this")
+    assert message.startswith("eos-client: the transform raised ValueError: cannot price this (fragile.py:4 in check)")
+    assert message.endswith("or give --on-error skip, or --on-error dead_letter --dead-letter-topic TOPIC")
     assert f"{source}[0]@17" in message
     assert "Traceback" not in worker.err
     assert cluster.values(target) == [b"%d" % number for number in range(committed(cluster, source)[0])]
@@ -166,7 +170,8 @@ def test_a_transform_that_ends_the_process_is_a_failure_and_not_a_success(
     worker = eos_client(*run_line(cluster, "leaves.py:leave", source, target))
     assert worker.wait() == 7
     assert worker.err.splitlines()[-1].startswith(
-        f"eos-client: SystemExit(0) was raised while the transform was at the record {source}[0]@0; its transaction"
+        "eos-client: SystemExit(0) (leaves.py:3 in leave) was raised while the transform was at the record "
+        f"{source}[0]@0; its transaction"
     )
     assert not committed(cluster, source).get(0)
 
@@ -208,7 +213,8 @@ def test_whatever_a_transform_raises_without_a_signal_is_its_failure_and_names_t
     said = json.loads(last)["message"] if last.startswith("{") else last
     others = " or one of 1 more" if name == "all_of" else ""
     raised = RAISED.get(name, "KeyboardInterrupt()")
-    assert f"{raised} was raised while the transform was at the record orders[0]@0{others}; " in said
+    assert f"{raised} (leaves.py:" in said
+    assert f" in {name}) was raised while the transform was at the record orders[0]@0{others}; " in said
     assert (cluster.values("invoices"), cluster.committed()) == ([], {})
 
 

@@ -29,6 +29,9 @@ def refuse_bad(record):
     return [record.value()]
 
 
+PLACE = b"test_loop_failed_records.py:%d in refuse_bad" % (refuse_bad.__code__.co_firstlineno + 2)
+
+
 def all_but_bad(count):
     return [b"%d" % n for n in range(count) if b"%d" % n != BAD]
 
@@ -95,6 +98,10 @@ def test_a_dead_letter_is_the_record_unchanged_with_its_origin_and_the_error_in_
         (letter,) = job.messages(dead)
         assert (letter.value(), letter.key()) == (BAD, b"key-" + BAD)
         headers = letter.headers()
+        place, trace = headers.pop(2), headers.pop(2)
+        assert place == ("eos.error.place", PLACE)
+        assert trace[0] == "eos.error.traceback"
+        assert trace[1].endswith(b'raise UnreadableError("no such customer")\nUnreadableError: no such customer')
         assert headers[-2:] == [("eos.timestamp", mock.ANY), ("eos.attempts", b"1")]
         assert int(headers[-2][1]) > 1_700_000_000_000
         assert headers[:-2] == [
@@ -284,6 +291,7 @@ def test_a_record_that_is_too_large_to_be_dead_lettered_leaves_its_origin_and_th
         assert (letter.value(), letter.key()) == (b"", b"key")
         assert dict(letter.headers()) == {
             "eos.error": b"UnreadableError: no such customer",
+            "eos.error.place": mock.ANY,
             "eos.topic": job.source.encode(),
             "eos.partition": b"0",
             "eos.offset": b"0",
@@ -293,6 +301,28 @@ def test_a_record_that_is_too_large_to_be_dead_lettered_leaves_its_origin_and_th
             "eos.value.bytes": b"%d" % size,
         }
         assert job.values() == [b"0", b"1", b"2"]
+
+
+def test_a_record_that_fits_into_a_letter_without_its_traceback_keeps_its_value(kafka_broker):
+    with Job(kafka_broker) as job:
+        dead = job.more_topics("dead", max_message_bytes=3_000)
+        large = b"x" * 2_600
+        job.load_value(large)
+
+        def raises(depth):
+            if depth:
+                raises(depth - 1)
+            raise UnreadableError("no such customer")
+
+        running = job.start(lambda record: raises(20), on_error="dead_letter", dead_letter_topic=dead)
+        job.await_committed()
+        running.stop()
+        (letter,) = job.messages(dead)
+        assert (letter.value(), letter.key()) == (large, b"key")
+        assert not {"eos.error.place", "eos.error.traceback"} & dict(letter.headers()).keys()
+        (event,) = running.events.of(RecordDeadLettered)
+        assert event.place.endswith(" in raises")
+        assert len(event.traceback) > 600
 
 
 def test_an_output_too_large_takes_the_earlier_outputs_of_its_record_with_it(kafka_broker):

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 from eos_client import ExactlyOnceLoop, OutputRecord
 from eos_client.confluent.failures.kafka_errors import make_kafka_error
+from eos_client.core.error_report import TRACEBACK_CHARACTERS_MAX, ErrorReport
 from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnavailableError, ConfigurationError, OutputRefusedError, TransformError
 from eos_client.loop.record_failures import FailedRecords, KnownFailureError
@@ -81,6 +82,75 @@ def test_a_dead_letter_is_the_record_with_its_own_headers_first_then_error_and_o
     assert isinstance(event, RecordDeadLettered)
     assert event.dead_letter_topic == "letters"
     assert failures.counters.records_failed == 1
+
+
+def raised(error):
+    """``error`` as a transform raises it."""
+    try:
+        price(error)
+    except type(error) as caught:
+        return caught
+
+
+def price(error):
+    raise error
+
+
+PLACE = f"test_failed_records.py:{price.__code__.co_firstlineno + 1} in price"
+
+
+def test_the_error_of_stop_has_the_place_where_the_transform_raised():
+    for fails in (Failures().records.substitutes_for, Failures().records.record_refusal):
+        with pytest.raises(TransformError, match="bad") as caught:
+            fails(consumed(7), raised(ValueError("bad")))
+        assert caught.value.place == PLACE
+        assert f"raised ValueError: bad ({PLACE}) on the record at orders[2]@7" in str(caught.value)
+    with pytest.raises(TransformError) as caught:
+        Failures().records.substitutes_for(consumed(7), ValueError("never raised"))
+    assert caught.value.place is None
+
+
+@pytest.mark.parametrize("options", [{"on_error": "skip"}, LETTERS])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_record_that_was_skipped_or_dead_lettered_is_told_with_the_place_and_the_traceback(options, is_known):
+    failures, error = Failures(**options), raised(ValueError("bad"))
+    if is_known:
+        guarded = failures.records.guard(lambda record: [])
+        failures.records.record_refusal(consumed(7), error)
+        with pytest.raises(KnownFailureError) as known:
+            guarded(consumed(7))
+        error = known.value
+    failures.settled(consumed(7), error)
+    failures.records.committed()
+    (event,) = failures.events
+    assert (event.error, event.place) == ("ValueError: bad", PLACE)
+    assert event.traceback.startswith("Traceback (most recent call last):\n")
+    assert event.traceback.endswith("in price\n    raise error\nValueError: bad")
+
+
+def test_a_dead_letter_has_the_place_and_the_traceback_behind_the_error():
+    letter, *_ = Failures(**LETTERS).settled(consumed(7), raised(ValueError("bad")))
+    names = [name for name, _ in letter.headers]
+    assert names[:4] == ["eos.error", "eos.error.place", "eos.error.traceback", "eos.topic"]
+    headers = dict(letter.headers)
+    assert headers["eos.error.place"].decode() == PLACE
+    assert headers["eos.error.traceback"].endswith(b"raise error\nValueError: bad")
+
+
+def size_of(letter):
+    headers = sum(len(name) + len(value or b"") for name, value in letter.headers)
+    return headers + len(letter.value or b"") + len(letter.key or b"")
+
+
+def test_place_and_traceback_cost_no_record_its_value_or_its_letter():
+    record, error = consumed(7, b"b" * 5000, ("trace", b"t" * 300)), ValueError("e" * 5000)
+    without = Failures(**LETTERS).settled(record, ValueError("e" * 5000))
+    letters = Failures(**LETTERS).settled(record, raised(error))
+    assert letters[1] == without[1]
+    assert letters[3] == without[3]
+    assert len(dict(letters[0].headers)["eos.error.traceback"].decode()) <= TRACEBACK_CHARACTERS_MAX
+    assert [name for name, _ in letters[2].headers if "eos.error" in name] == ["eos.error", "eos.error.place"]
+    assert [*map(size_of, letters)] == sorted(map(size_of, letters), reverse=True)
 
 
 def test_a_dead_letter_shortens_an_error_of_any_length_but_not_the_record():
@@ -242,10 +312,10 @@ def test_a_failure_is_forgotten_once_it_is_committed_and_kept_when_its_transacti
     failures = Failures(on_error="skip")
     failures.records.record_refusal(consumed(7), ValueError("too large"))
     failures.records.record_refusal(consumed(9), ValueError("too large"))
-    failures.records.substitutes_for(consumed(7), KnownFailureError("ValueError: too large"))
+    failures.records.substitutes_for(consumed(7), KnownFailureError(ErrorReport("ValueError: too large")))
     failures.records.aborted({InputPartition("orders", 2)})
     assert remembered(failures.records) == 2
-    failures.records.substitutes_for(consumed(7), KnownFailureError("ValueError: too large"))
+    failures.records.substitutes_for(consumed(7), KnownFailureError(ErrorReport("ValueError: too large")))
     failures.records.committed()
     assert remembered(failures.records) == 1, "9 has not come again yet"
     failures.records.aborted({InputPartition("orders", 1)})
@@ -254,7 +324,7 @@ def test_a_failure_is_forgotten_once_it_is_committed_and_kept_when_its_transacti
 
 def test_a_known_failure_is_told_as_it_was_found():
     failures = Failures(on_error="skip")
-    failures.settled(consumed(7), KnownFailureError("ValueError: too large"))
+    failures.settled(consumed(7), KnownFailureError(ErrorReport("ValueError: too large")))
     failures.records.committed()
     assert failures.events[0].error == "ValueError: too large"
 

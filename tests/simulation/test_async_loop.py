@@ -159,6 +159,7 @@ def test_stop_names_the_record_and_the_error_keeps_its_cause(cluster: SimulatedC
     with pytest.raises(TransformError, match=r"orders\[0\]@0") as caught:
         Job(cluster, price).run()
     assert isinstance(caught.value.__cause__, KeyError)
+    assert caught.value.place == f"test_async_loop.py:{price.__code__.co_firstlineno + 1} in price"
     assert cluster.values("invoices") == []
 
 

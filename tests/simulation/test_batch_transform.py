@@ -11,7 +11,7 @@ import pytest
 
 import eos_client
 from eos_client import ExactlyOnceLoop
-from eos_client.observe import RecordDeadLettered, TransactionAborted
+from eos_client.observe import ClientReported, RecordDeadLettered, TransactionAborted
 from eos_client.testing import SimulatedCluster
 from tests.simulation.conftest import Job
 
@@ -66,6 +66,12 @@ def test_a_record_of_a_batch_that_fails_is_dead_lettered_in_the_transaction_of_t
     job.loop.run()
     assert cluster.values("invoices") == [b"1000", b"500", b"250", b"200"]
     assert cluster.values("letters") == [b"none", b"0"]
-    assert [event.offset for event in job.events if isinstance(event, RecordDeadLettered)] == [2, 4]
+    told = [event for event in job.events if isinstance(event, RecordDeadLettered)]
+    assert [event.offset for event in told] == [2, 4]
+    places = {f"test_batch_transform.py:{price.__code__.co_firstlineno + 2} in price"}
+    assert {event.place for event in told} == places
+    assert {dict(each.headers)["eos.error.place"] for each in cluster.read("letters")} == {*map(str.encode, places)}
+    (halved,) = [event.error for event in job.events if isinstance(event, ClientReported)]
+    assert [place for place in places if f"({place})" in halved]
     assert not [event for event in job.events if isinstance(event, TransactionAborted)]
     assert job.loop.counters.records_failed == 2

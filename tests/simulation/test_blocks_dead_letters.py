@@ -78,6 +78,63 @@ def test_a_record_that_is_too_large_for_a_letter_leaves_its_origin(stage):
     assert dict(letter.headers())["eos.value.bytes"] == b"900"
 
 
+def raised_by_price(message):
+    try:
+        price(message)
+    except ValueError as error:
+        return error
+
+
+def price(message):
+    raise ValueError("no price")
+
+
+PLACE = f"test_blocks_dead_letters.py:{price.__code__.co_firstlineno + 1} in price"
+
+
+def test_a_letter_and_its_event_have_the_place_and_the_traceback_of_an_error_that_was_raised(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        first, _second = stage.collect(consumer, 2)
+        txn.dead_letter(first, raised_by_price(first), topic=DEAD)
+    (letter,) = letters(stage)
+    (event,) = told(stage)
+    assert event.place == dict(letter.headers())["eos.error.place"].decode() == PLACE
+    assert event.traceback == dict(letter.headers())["eos.error.traceback"].decode()
+    assert event.traceback.endswith(' in price\n    raise ValueError("no price")\nValueError: no price')
+
+
+@pytest.mark.parametrize(("size", "kept"), [(400, "value"), (900, "place")])
+def test_a_traceback_that_does_not_fit_costs_a_letter_neither_its_value_nor_itself(stage, size, kept):
+    stage.cluster.write(SOURCE, [b"x" * size])
+    producer, consumer = stage.producer(message_max_bytes=1000), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        *_others, large = stage.collect(consumer, 3)
+        error = raised_by_price(large).with_traceback(deep(40).__traceback__)
+        txn.dead_letter(large, error, topic=DEAD)
+    assert txn.outcome is Outcome.COMMITTED
+    (letter,) = letters(stage)
+    headers = dict(letter.headers())
+    assert "eos.error.traceback" not in headers
+    assert ("eos.error.place" in headers) == (kept == "place")
+    assert letter.value() == (b"x" * size if kept == "value" else b"")
+    (event,) = told(stage)
+    assert len(event.traceback) > 600
+
+
+def deep(depth):
+    try:
+        return recurses(depth)
+    except ValueError as error:
+        return error
+
+
+def recurses(depth):
+    if depth:
+        return recurses(depth - 1)
+    raise ValueError("at the bottom")
+
+
 def told(stage):
     return [event for event in stage.events if isinstance(event, RecordDeadLettered)]
 

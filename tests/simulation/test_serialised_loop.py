@@ -212,6 +212,7 @@ def test_a_record_that_cannot_be_deserialised_is_dead_lettered_with_its_own_byte
     headers = dict(letter.headers)
     assert headers["eos.error"].startswith(f"Kafka{field.title()}UnreadableError: the {field} of orders[0]@0".encode())
     assert headers["eos.error"].endswith(b"cannot be deserialised by refuse: ValueError: no such schema")
+    assert headers["eos.error.place"].endswith(b" in refuse")
     assert headers["eos.attempts"] == b"2"
     assert calls == []
     assert len(run.of(RecordDeadLettered)) == 1
@@ -236,6 +237,8 @@ def test_an_output_that_cannot_be_serialised_stops_the_loop_by_default():
     with pytest.raises(TransformError, match=r"the record at orders\[0\]@0 failed with KafkaValueNotSer") as caught:
         run.until_idle()
     assert isinstance(caught.value.__cause__, OutputNotSerializedError)
+    where, frame = str(caught.value.place).split(":")
+    assert (where, frame.split(" ", 1)[1]) == ("serialization/__init__.py", "in __call__"), "no other frame is there"
 
 
 def test_a_registry_that_is_away_for_a_moment_is_waited_for_by_the_attempts():

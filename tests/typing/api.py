@@ -413,6 +413,7 @@ def heed_errors(loop: ExactlyOnceLoop) -> None:
         loop.run()
     except errors.TransformError as error:
         assert_type((error.topic, error.partition, error.offset), tuple[str, int, int])
+        assert_type(error.place, str | None)
     except (errors.ClusterUnavailableError, errors.ClusterUnfitError):
         pass
     except (errors.ProducerFencedError, errors.FatalClientError):
