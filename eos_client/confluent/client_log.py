@@ -40,6 +40,7 @@ _BOOTSTRAP = "/bootstrap"  # asked for metadata only, and left as soon as the br
 _NOT_ADDED = "Failed to add partition "  # of ADDPARTS: which partition it was stands nowhere else
 _NOT_ATTEMPTED = "Broker: Operation not attempted"  # because of another partition, to which another line belongs
 _TRANSACTION_FAILED = "TXNERR"  # the next produce() says only _STATE, and not always does a report say more
+_CODE_AT_END = re.compile(r"\((\w+)(?:, requires epoch bump)?\)$")
 # librdkafka's log levels (syslog) as Python's, in their order; confluent_kafka translates them so.
 _PYTHON_LEVELS = (logging.CRITICAL,) * 3 + (logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
 
@@ -71,6 +72,12 @@ class ClientLog:
         if not self._closes:
             added["log.connection.close"] = True
         return added
+
+    @property
+    def failed_code(self) -> str:
+        """The code with which the transaction has failed, as its line in the log ends; empty where there is none."""
+        found = _CODE_AT_END.search(self.failed)
+        return "" if found is None else found[1]
 
     def may_have_sent_twice(self, losses_before: int = 0) -> bool:
         """Whether a request since there were ``losses_before`` may have been sent twice, as far as the log shows.

@@ -69,10 +69,8 @@ INSTANCE_ID_TAKEN = frozenset({INSTANCE_FENCED, "UNRELEASED_INSTANCE_ID"})
 NOT_AUTHENTICATED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"})
 """A connection was closed, with its requests unanswered: the credentials or one side's certificate were refused."""
 
-WRITING_IMPOSSIBLE = (
-    READING_FORBIDDEN | TOPIC_MISSING | {TRANSACTIONAL_ID_FORBIDDEN, CLUSTER_FORBIDDEN, PARTITION_UNKNOWN}
-)
-"""A transactional request needs a permission, a topic or a partition that the cluster does not have."""
+OUTPUT_WITHOUT_PLACE = TOPIC_MISSING | {PARTITION_UNKNOWN}
+"""A transactional request needs a topic or a partition that the cluster does not have."""
 
 BROKER_TOO_OLD = frozenset({"_UNSUPPORTED_FEATURE", "UNSUPPORTED_VERSION"})
 """The brokers do not know a request, or the version of it, that fenced offsets need (KIP-447)."""

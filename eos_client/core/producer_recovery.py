@@ -13,21 +13,22 @@ from enum import Enum
 
 from eos_client.core.error_codes import (
     BROKER_TOO_OLD,
+    FORBIDDEN,
     INTERRUPTED,
     NEVER_SENT,
     OFFSET_METADATA_TOO_LARGE,
     OFFSETS_REFUSED,
     OUTCOME_AMBIGUOUS,
+    OUTPUT_WITHOUT_PLACE,
     OVERDUE,
     PRODUCER_FENCED,
     PRODUCER_FORGOTTEN,
     RECORD_REFUSED,
     TIMESTAMP_REFUSED,
+    TOPIC_MISSING,
     TOPIC_UNKNOWN,
     TRANSACTION_TIMEOUT_REFUSED,
     UNANSWERED,
-    WRITING_FORBIDDEN,
-    WRITING_IMPOSSIBLE,
     WRONG_STATE,
 )
 from eos_client.core.transaction_timeout import TIMEOUT_WAY_OUT, has_timed_out
@@ -72,7 +73,7 @@ class ProducerFailure:
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
     ``bump_repeated``: the client library has requested the same epoch bump more than once, and got none.
     ``clock_is_at_fault``: an output was refused for a time that this host's clock gave it.
-    ``undelivered_code``: that of the transaction's last failed delivery; empty if none failed.
+    ``undelivered_code``: why an output of the transaction was not delivered; empty if that is not known.
     ``may_have_been_sent_twice``: a connection was lost, so the refusal may answer a second copy of the request.
     """
 
@@ -133,8 +134,13 @@ class ProducerFailure:
 
     @property
     def hides_the_reason(self) -> bool:
-        """Whether the refusal says only that an output was not delivered, and its delivery report says why."""
+        """Whether the refusal says only that an output was not delivered, and not why."""
         return self.code == NEVER_SENT or self.follows_undelivered
+
+    @property
+    def hidden_code(self) -> str:
+        """The reason behind a refusal that hides it, else nothing."""
+        return self.undelivered_code if self.hides_the_reason else ""
 
     @property
     def is_refused(self) -> bool:
@@ -186,9 +192,15 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         "a topic that a pattern has matched was deleted: its partitions leave with the next rebalance",
     ),
     RecoveryRule(
-        lambda f: f.code in WRITING_IMPOSSIBLE or (f.hides_the_reason and f.undelivered_code in WRITING_FORBIDDEN),
+        lambda f: f.code in FORBIDDEN or f.hidden_code in FORBIDDEN,
         RecoveryAction.STOP_UNFIT,
-        "the cluster lacks or forbids something that no retry changes. Repair the cluster, the permissions or the name",
+        "the brokers forbid it, and no retry changes that. Repair the permissions or the name: this client lacks a "
+        "permission, or the topic is one of Kafka's own, which no client may write",
+    ),
+    RecoveryRule(
+        lambda f: f.code in OUTPUT_WITHOUT_PLACE or f.hidden_code in TOPIC_MISSING,
+        RecoveryAction.STOP_UNFIT,
+        "the cluster lacks the topic or its partition, and no retry changes that. Create it, or repair the name",
     ),
     RecoveryRule(
         lambda f: f.code in BROKER_TOO_OLD,

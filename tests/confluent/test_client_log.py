@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from eos_client.confluent.client_log import ClientLog
+from eos_client.core.error_codes import TOPIC_FORBIDDEN
 
 CLOSED = (
     "[thrd:TxnCoordinator]: TxnCoordinator: 127.0.0.1:9092: Disconnected: connection closed by peer: receive 0 after "
@@ -164,6 +165,28 @@ def test_requests_for_the_next_epoch_are_counted_until_it_comes():
         assert log.bump_requests == count
     tell(log, logging.DEBUG, "GETPID", "[thrd:main]: Acquired PID{Id:0,Epoch:1} (previous PID{Id:0,Epoch:0})")
     assert log.bump_requests == 0
+
+
+ADDING = "Current transaction failed in state InTransaction: Failed to add partition(s) to transaction on broker a/1: "
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (f"{ADDING}Broker: Topic authorization failed (after 0 ms) (TOPIC_AUTHORIZATION_FAILED)", TOPIC_FORBIDDEN),
+        (
+            "skipped sequence numbers (OUT_OF_ORDER_SEQUENCE_NUMBER, requires epoch bump)",
+            "OUT_OF_ORDER_SEQUENCE_NUMBER",
+        ),
+        ("a line of another format", ""),
+    ],
+)
+def test_the_code_with_which_a_transaction_has_failed_is_known_until_the_next_one_begins(line, code):
+    log = ClientLog({})
+    tell(log, logging.ERROR, "TXNERR", f"[thrd:main]: {line}")
+    assert (log.failed, log.failed_code) == (line, code)
+    log.begin_transaction()
+    assert not log.failed_code
 
 
 def test_a_log_counts_as_understood_once_it_has_told_of_a_connection():

@@ -147,7 +147,7 @@ BECOMES = [
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         {"fatal": True},
         errors.ClusterUnfitError,
-        "Repair the cluster",
+        "Repair the permissions or the name",
     ),
     (R.PRODUCE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, {"fatal": True}, errors.RebuildProducerError, "same id"),
     (R.PRODUCE, KafkaError.MSG_SIZE_TOO_LARGE, {}, errors.OutputRefusedError, "Write less"),
@@ -155,7 +155,7 @@ BECOMES = [
     (R.PRODUCE, KafkaError.INVALID_MSG, {}, errors.OutputRefusedError, "Correct it"),
     (R.PRODUCE, KafkaError._INVALID_ARG, {}, errors.OutputRefusedError, "Correct it"),
     (R.PRODUCE, KafkaError._UNKNOWN_PARTITION, {}, errors.OutputRefusedError, "Correct it"),
-    (R.PRODUCE, KafkaError._UNKNOWN_TOPIC, {}, errors.ClusterUnfitError, "Repair"),
+    (R.PRODUCE, KafkaError._UNKNOWN_TOPIC, {}, errors.ClusterUnfitError, "Create it, or repair the name"),
     (R.FLUSH, KafkaError.MSG_SIZE_TOO_LARGE, ABORTABLE, errors.AbortableError, "Abort, rewind"),
 ]
 IDS = [f"{request.name} {KafkaError(code).name()}" for request, code, *_ in BECOMES]

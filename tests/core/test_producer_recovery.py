@@ -22,6 +22,7 @@ from eos_client.core.producer_recovery import (
 R, A = TransactionalRequest, RecoveryAction
 WRONG_CLOCK = {"clock_is_at_fault": True}
 MAY_NOT_WRITE = {"undelivered_code": "TOPIC_AUTHORIZATION_FAILED"}
+HAS_NO_TOPIC = {"undelivered_code": "UNKNOWN_TOPIC_OR_PART"}
 TWICE = {"may_have_been_sent_twice": True}
 
 # What was seen on librdkafka 2.16: the request, the error, its flags; and what must be done.
@@ -41,6 +42,15 @@ SEEN: list[tuple[TransactionalRequest, str, dict[str, Any], RecoveryAction]] = [
     # the delivery report says why: no other transaction could write it either
     (R.PRODUCE, "_STATE", {"transaction_open": True, **MAY_NOT_WRITE}, A.STOP_UNFIT),
     (R.COMMIT, "_INCONSISTENT", {"abortable": True, **MAY_NOT_WRITE}, A.STOP_UNFIT),
+    (R.COMMIT, "_INCONSISTENT", {"abortable": True, **HAS_NO_TOPIC}, A.STOP_UNFIT),
+    (R.PRODUCE, "_STATE", {"transaction_open": True, **HAS_NO_TOPIC}, A.STOP_UNFIT),
+    (R.ABORT, "INVALID_TXN_STATE", {"fatal": True, **MAY_NOT_WRITE}, A.REBUILD_PRODUCER),
+    (
+        R.COMMIT,
+        "_INCONSISTENT",
+        {"abortable": True, "undelivered_code": "_UNKNOWN_PARTITION"},
+        A.ABORT_AND_CONTINUE,
+    ),
     (R.COMMIT, "_INCONSISTENT", {"abortable": True, "undelivered_code": "MSG_SIZE_TOO_LARGE"}, A.ABORT_AND_CONTINUE),
     (R.COMMIT, "_TIMED_OUT", {"retriable": True, **MAY_NOT_WRITE}, A.RESOLVE_UNKNOWN),
     (R.PRODUCE, "MSG_SIZE_TOO_LARGE", {}, A.CORRECT_OUTPUT),
@@ -195,7 +205,7 @@ def every_failure():
     """Every request, codes that rows name and one that none does, every flag, young and old, any id, fenced or not."""
     codes = {"ILLEGAL_GENERATION", "_STATE", OVERDUE, "INVALID_PRODUCER_ID_MAPPING", "UNKNOWN_TOPIC_OR_PART", "_FENCED"}
     codes |= {"REQUEST_TIMED_OUT", "_TIMED_OUT", "UNSUPPORTED_VERSION", "OFFSET_METADATA_TOO_LARGE", "_INCONSISTENT"}
-    codes |= {"INVALID_TRANSACTION_TIMEOUT", "MSG_SIZE_TOO_LARGE"}
+    codes |= {"INVALID_TRANSACTION_TIMEOUT", "MSG_SIZE_TOO_LARGE", "TOPIC_AUTHORIZATION_FAILED"}
     truth = (False, True)
     for request_, code, fatal, abortable, retriable, generated_id, is_open in itertools.product(
         R, sorted(codes), truth, truth, truth, truth, truth

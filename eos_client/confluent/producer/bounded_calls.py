@@ -257,8 +257,8 @@ class BoundedCalls:
         failure = self._failure(request, error)
         if failure.follows_undelivered:
             self._await_undelivered()
-        undelivered_code, at_fault = self.library.last_errors.undelivered_code, self.library.clock_is_at_fault
-        failure = replace(failure, undelivered_code=undelivered_code, clock_is_at_fault=at_fault)
+        code = self.library.last_errors.undelivered_code or self.library.log.failed_code
+        failure = replace(failure, undelivered_code=code, clock_is_at_fault=self.library.clock_is_at_fault)
         self._last_failure = failure
         if request is TransactionalRequest.COMMIT and failure.commit_took_no_effect:
             self.commit_may_take_effect = False
@@ -292,9 +292,9 @@ class BoundedCalls:
 
     def _why_failed(self, failure: ProducerFailure) -> str:
         log = self.library.log
-        why = log.partition_refusal if failure.code in READING_FORBIDDEN else ""
-        if failure.refused_by_state:
-            why = log.failed
+        why = log.failed if failure.refused_by_state else ""
+        if failure.code in READING_FORBIDDEN or failure.hidden_code in READING_FORBIDDEN:
+            why = log.partition_refusal or why
         return self.library.last_errors.delivery_clause() or (f"; {why}" if why else "")
 
     def _failure(self, request: TransactionalRequest, error: KafkaError | None = None) -> ProducerFailure:
