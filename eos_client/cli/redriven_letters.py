@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eos_client.clients.dead_letters import LetterHeader
-from eos_client.confluent.producer.output_arguments import is_topic_name
+from eos_client.core.output_topics import is_topic_name
 from eos_client.ports import OutputRecord, Record
 
 _ORIGIN = (LetterHeader.TOPIC, LetterHeader.PARTITION, LetterHeader.OFFSET)

@@ -96,15 +96,20 @@ def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GR
     return _with_code_of(error, message, refused=isinstance(error, AuthenticationError))
 
 
+def asking(settings: Mapping[str, Any]) -> ClusterAdmin:
+    """Return a client that asks the cluster of a client with ``settings``, and waits a few seconds at most."""
+    own = {k: v for k, v in settings.items() if k.startswith(_SECURITY)}
+    return ClusterAdmin(str(settings.get("bootstrap.servers", "")), own, timeout_s=_PROBE_S)
+
+
 def _unusable_logs(settings: Mapping[str, Any]) -> list[LogVerdict]:
     """Return what keeps, or may keep, the internal logs from being used.
 
     Raises ClusterUnavailableError when the cluster is unreachable, and ClusterUnfitError when it refuses to describe
     itself to this client.
     """
-    own = {k: v for k, v in settings.items() if k.startswith(_SECURITY)}
     logs: dict[str, TopicDescription | None] = {}
-    with ClusterAdmin(str(settings.get("bootstrap.servers", "")), own, timeout_s=_PROBE_S) as admin:
+    with asking(settings) as admin:
         brokers = admin.cluster().brokers
         broker_config = admin.broker_settings(next(iter(brokers)))
         with suppress(ClusterUnfitError):  # the brokers do not describe the logs to this client

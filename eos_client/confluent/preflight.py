@@ -6,18 +6,20 @@ A subscription to a missing topic is silent, and an unreachable broker only logs
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaException
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.confluent.diagnosis import unreachable
+from eos_client.confluent.diagnosis import asking, unreachable
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.error_codes import TOPIC_UNREADABLE
 from eos_client.core.model import is_pattern
-from eos_client.errors import ClusterUnfitError
+from eos_client.core.output_topics import why_unfit_settings
+from eos_client.errors import ClusterUnfitError, EosError
 from eos_client.ports import Clock
 
 _CREATION_WAIT_S = 5.0
@@ -45,8 +47,9 @@ def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], li
     """Check that the output ``topics`` exist; a broker that creates topics by itself is given time to do so.
 
     Raises ClusterUnavailableError when no broker answers within ``limit_s`` seconds, ClusterUnfitError for a missing
-    topic.
+    topic, and for one whose settings let no transaction end. Without permission to read those, nothing is said of them.
     """
+    topics = list(topics)
     for topic in topics:
         ask = partial(producer.list_topics, topic, limit_s)
         try:
@@ -54,6 +57,18 @@ def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], li
         except KafkaException as error:
             producer.calls.drain_events()
             raise unreachable(producer.library.settings, limit_s, producer.library.last_errors) from error
+    if topics and producer.library.thread.is_real:
+        _require_fit_settings(producer.library.settings, topics)
+
+
+def _require_fit_settings(settings: Mapping[str, Any], topics: Iterable[str]) -> None:
+    with asking(settings) as admin:
+        for topic in topics:
+            shown: Mapping[str, str] = {}
+            with suppress(EosError):
+                shown = admin.topic_settings(topic)
+            if why := why_unfit_settings(shown):
+                raise ClusterUnfitError(f"the output topic {topic!r} is unfit: {why}. Raise it on the topic.")
 
 
 def known_topics(consumer: ConfluentConsumer, limit_s: float) -> frozenset[str] | None:

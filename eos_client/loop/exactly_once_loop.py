@@ -26,6 +26,7 @@ from eos_client.confluent.serialisation import AnyBatchTransform, DeserializedTr
 from eos_client.core.commit_gate import CommitGate, GatePolicy
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
 from eos_client.core.model import Outcome, Partitions, is_pattern
+from eos_client.core.output_topics import why_never_written
 from eos_client.core.transaction_timeout import has_timed_out
 from eos_client.loop.concurrent_transform import event_loop_of
 from eos_client.loop.record_failures import FailedRecords, StoppedMeanwhileError
@@ -122,7 +123,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self.config = config
         self.counters = Counters()
         self._topics = _checked_topics(topics, config.dead_letter_topic)
-        self._output_topic = _checked_output_topic(output_topic)
+        self._output_topic = _checked_output_topic(output_topic, config.dead_letter_topic)
         self._hook = hook = safe_hook(hook)
         self._clock = clock = clients.clock
         self._shutdown = shutdown = Shutdown(config.shutdown_timeout_s, clock)
@@ -483,12 +484,15 @@ def _producer(config: EosConfig[Any, Any], clients: ClientLibrary, hook: EventHo
     )
 
 
-def _checked_output_topic(output_topic: str | None) -> str | None:
-    if output_topic is None or (isinstance(output_topic, str) and output_topic):
-        return output_topic
-    raise errors.ConfigurationError(
-        f"output_topic={output_topic!r} must be the name of a topic, or None where each output names its own."
-    )
+def _checked_output_topic(output_topic: str | None, dead_letter_topic: str | None) -> str | None:
+    if output_topic is not None and not (isinstance(output_topic, str) and output_topic):
+        raise errors.ConfigurationError(
+            f"output_topic={output_topic!r} must be the name of a topic, or None where each output names its own."
+        )
+    for option, topic in (("output_topic", output_topic), ("dead_letter_topic", dead_letter_topic)):
+        if topic is not None and (why := why_never_written(topic)):
+            raise errors.ConfigurationError(f"{option}={topic!r} cannot be written: {why}. Name another topic.")
+    return output_topic
 
 
 def _checked_topics(topics: Sequence[str], dead_letter_topic: str | None) -> list[str]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from eos_client.confluent.producer.output_arguments import check_header_name, is_topic_name
+from eos_client.confluent.producer.output_arguments import check_header_name
+from eos_client.core.output_topics import is_topic_name
 from eos_client.errors import BatchContentError, OutputRefusedError
 from eos_client.integration.spark.rows import HEADERS, KEY, PARTITION, TOPIC, VALUE, slot_of
 

@@ -18,8 +18,8 @@ from eos_client.config.client_settings import (
     group_protocol,
     milliseconds,
 )
-from eos_client.confluent.producer.output_arguments import TOPIC_NAME_LENGTH_MAX, is_topic_name
 from eos_client.core.model import ProducerLimits
+from eos_client.core.output_topics import TOPIC_NAME_LENGTH_MAX, is_topic_name
 from eos_client.core.transaction_timeout import DEFAULT_LIMIT_MS
 from eos_client.errors import ConfigurationError
 

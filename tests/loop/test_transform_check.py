@@ -80,12 +80,20 @@ def test_what_can_be_called_with_a_record_is_taken_whatever_it_is(transform):
     [
         ({"output_topic": 5}, "output_topic=5 must be the name of a topic"),
         ({"output_topic": ""}, "output_topic='' must be the name of a topic"),
+        ({"output_topic": "all invoices"}, "output_topic='all invoices' cannot be written: .* has 1 to 249"),
+        ({"output_topic": "__consumer_offsets"}, "'__consumer_offsets' cannot be written: it is one of Kafka's own"),
         ({"hook": 5}, "hook=5 must be a function of one event"),
     ],
 )
 def test_another_argument_that_is_none_of_its_kind_is_refused(loop, given, words):
     with pytest.raises(ConfigurationError, match=words):
         loop(config(), ["orders"], plain, clients=SimulatedCluster(seed=1), **given)
+
+
+def test_a_dead_letter_topic_that_nobody_can_write_is_refused():
+    letters = config(on_error="dead_letter", dead_letter_topic="__transaction_state")
+    with pytest.raises(ConfigurationError, match="dead_letter_topic='__transaction_state' cannot be written"):
+        ExactlyOnceLoop(letters, ["orders"], plain, clients=SimulatedCluster(seed=1))
 
 
 @pytest.mark.parametrize("concurrency_max", ["5", None, 1.5, True, 0])

@@ -10,13 +10,13 @@ transaction that is over, and the report would come from a thread of its own.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from types import NoneType
 from typing import Any
 
 from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.core.output_topics import TOPIC_NAME_RULE, is_topic_name
 from eos_client.errors import EosError, OutputRefusedError, repr_of, text_of
 from eos_client.ports import DeliveryCallback, OutputRecord
 
@@ -25,10 +25,8 @@ _PARTITION_MAX = 2**31 - 1
 _TIMESTAMP_MAX = 2**63 - 1
 _HEADERS = 6  # of the unnamed arguments of produce(), after the topic; they are the last
 _SHOWN_MAX = 200
-TOPIC_NAME_LENGTH_MAX = 249
 UNCHANGEABLE = frozenset({bytes, str, NoneType})
 """Types of keys and values that nobody can change after they were given."""
-_TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
 
 
 def produce_options(topic: str, record: OutputRecord, *, checks_headers: bool = True) -> dict[str, Any]:
@@ -83,20 +81,12 @@ def as_written(content: Any) -> Any:
     return buffer.tobytes()
 
 
-def is_topic_name(topic: str) -> bool:
-    """Whether a broker would take ``topic`` for the name of a topic."""
-    return _TOPIC_NAME.fullmatch(topic) is not None and topic not in {".", ".."}
-
-
 @lru_cache(maxsize=1024)
 def _check_topic(topic: str) -> None:
     if not isinstance(topic, str):
         raise TypeError(f"the name of a topic must be str, not {type(topic).__name__}")
     if not is_topic_name(topic):
-        raise ValueError(
-            f"topic={topic!r}: the name of a topic has 1 to {TOPIC_NAME_LENGTH_MAX} of the characters a-z, A-Z, 0-9, "
-            "'.', '_' and '-', and is neither '.' nor '..'"
-        )
+        raise ValueError(f"topic={topic!r}: {TOPIC_NAME_RULE}")
 
 
 def _partition(partition: Any) -> Any:
