@@ -17,6 +17,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterDescription, GroupDe
 from eos_client.core.hanging_transactions import TransactionStatus
 from eos_client.core.internal_logs import INTERNAL_LOGS, judge_internal_log, takes_no_writes, whole_number
 from eos_client.core.model import TopicDescription
+from eos_client.core.output_topics import why_never_written, why_unfit_settings
 from eos_client.core.transaction_timeout import BROKERS_LIMIT, TIMEOUT_WAY_OUT, is_timeout_allowed
 
 
@@ -54,6 +55,11 @@ class TopicFacts:
     settings: Mapping[str, str]
     needs: frozenset[str] = frozenset()
     operations: frozenset[str] | None = None
+
+    @property
+    def is_output(self) -> bool:
+        """Whether the job writes it."""
+        return "WRITE" in self.needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +163,39 @@ def check_topics(facts: Facts) -> Iterator[Finding]:
     """Check the topics' replicas: a committed record that is lost with a broker breaks exactly-once."""
     for topic in facts.topics:
         subject = f"topic {topic.name}"
-        if topic.description is not None:
+        if topic.is_output and (why := why_never_written(topic.name)):
+            yield _fail(subject, f"cannot be an output: {why}", "name another topic")
+        elif topic.description is not None:
+            yield from _output(subject, topic, facts.config)
             yield from _topic(subject, topic.description, topic.settings, len(facts.cluster.brokers))
+        elif topic.operations is None and topic.is_output and _creates_topics(facts):
+            text = "does not exist: the brokers create it, as their own settings say, when a job starts"
+            yield _warn(subject, text, "create it, with the partitions and replicas that it needs")
         elif topic.operations is None:
             yield _fail(subject, "does not exist", "create it, or correct the name")
         elif not topic.needs:  # else check_permissions reports it
             yield _fail(subject, "may not be seen by this user", "allow Describe on it to this user")
+
+
+def _creates_topics(facts: Facts) -> bool:
+    may_create = is_open_to_all(facts) or "CREATE" in facts.cluster.operations
+    return may_create and facts.broker.get("auto.create.topics.enable") == "true"
+
+
+def _output(subject: str, topic: TopicFacts, config: Mapping[str, str]) -> Iterator[Finding]:
+    """Check whether an output topic takes what a producer of ``config`` may send."""
+    if not topic.is_output:
+        return
+    taken = whole_number(topic.settings, "max.message.bytes")
+    sent = whole_number(config, "message.max.bytes") or _MESSAGE_MAX_BYTES
+    if why := why_unfit_settings(topic.settings):
+        yield _fail(subject, why, "raise it on the topic")
+    elif taken is not None and taken < sent:
+        text = f"max.message.bytes={taken} is below message.max.bytes={sent} of this client: larger batches are refused"
+        yield _warn(subject, text, "raise it on the topic, or lower message.max.bytes of this client")
+
+
+_MESSAGE_MAX_BYTES = 1_000_000  # librdkafka's default
 
 
 def _topic(subject: str, described: TopicDescription, settings: Mapping[str, str], brokers: int) -> Iterator[Finding]:
@@ -176,11 +209,14 @@ def _topic(subject: str, described: TopicDescription, settings: Mapping[str, str
     if described.leaderless:
         partitions = ", ".join(map(str, described.leaderless))
         problems.append(_fail(subject, f"partitions without a leader: {partitions}", "bring back their brokers"))
-    if takes_no_writes(described.insync_replicas_min, min_isr):
-        text = f"{shape}, {described.insync_replicas_min} in sync: no acks=all write is accepted"
-        way_out = f"lower min.insync.replicas to at most {factor}, or bring back the missing replicas"
+    if takes_no_writes(in_sync := described.insync_replicas_min, factor, min_isr):
+        text = f"{shape}, {in_sync} in sync: no acks=all write is accepted"
+        way_out = f"lower min.insync.replicas to at most {in_sync}, or bring back the missing replicas"
         problems.append(_fail(subject, text, way_out))
-    if settings.get("unclean.leader.election.enable") == "true":
+    if min_isr > factor:
+        text = f"{shape}: brokers ask for no more in-sync replicas than there are"
+        problems.append(_warn(subject, text, f"set min.insync.replicas={factor}, or recreate it with more replicas"))
+    if factor > 1 and settings.get("unclean.leader.election.enable") == "true":
         text = "unclean.leader.election.enable=true: a stale replica may become leader and drop committed records"
         problems.append(_fail(subject, text, "set unclean.leader.election.enable=false on the topic"))
     if factor < min(brokers, 3):
@@ -198,7 +234,7 @@ def check_group(facts: Facts) -> Iterator[Finding]:
         return  # check_permissions reports a group that may not be seen
     subject = f"group {facts.group_id}"
     if facts.group is None:
-        yield _ok(subject, "new: it will be created when its first member joins")
+        yield from _new_group(subject, facts.config.get("auto.offset.reset", ""))
         return
     text = f"{facts.group.state}, {facts.group.protocol} protocol, {facts.group.member_count} members"
     ours = group_protocol(facts.config)
@@ -207,6 +243,51 @@ def check_group(facts: Facts) -> Iterator[Finding]:
         yield _warn(subject, f"{text}, but this configuration says group.protocol={ours}", way_out)
     else:
         yield _ok(subject, text)
+
+
+def _new_group(subject: str, reset: str) -> Iterator[Finding]:
+    if reset == "error":
+        text = "new: no offset is committed, and auto.offset.reset=error allows no other start"
+        yield _fail(subject, text, "commit an offset for the group, or set auto.offset.reset to earliest or latest")
+    else:
+        yield _ok(subject, "new: it will be created when its first member joins")
+
+
+def check_membership(facts: Facts) -> Iterator[Finding]:
+    """Check what the group's coordinator refuses of a member, which its start says before anything else."""
+    if group_protocol(facts.config) == "consumer":
+        yield from _assignor(facts)
+        return
+    ours_ms = whole_number(facts.config, _SESSION) or _SESSION_TIMEOUT_MS
+    least_ms, most_ms = (whole_number(facts.broker, f"group.{end}.{_SESSION}") for end in ("min", "max"))
+    if least_ms is None or most_ms is None:
+        return
+    text = f"ours {ours_ms} ms, the brokers' bounds {least_ms} and {most_ms} ms"
+    if least_ms <= ours_ms <= most_ms:
+        yield _ok(_SESSION, text)
+    else:
+        way_out = f"set it within them, or change group.min.{_SESSION} or group.max.{_SESSION} on the brokers"
+        yield _fail(_SESSION, f"{text}: the group admits no member", way_out)
+
+
+def _assignor(facts: Facts) -> Iterator[Finding]:
+    ours = facts.config.get("group.remote.assignor")
+    theirs = [each.strip() for each in facts.broker.get("group.consumer.assignors", "").split(",")]
+    if not ours or not any(theirs):
+        return
+    text = f"ours {ours}, the brokers' {', '.join(theirs)}"
+    if ours in theirs:
+        yield _ok("group.remote.assignor", text)
+    elif any("." in each for each in theirs):  # a class, whose name for clients is known to it alone
+        yield _warn("group.remote.assignor", text, "see that one of these classes has this name")
+    else:
+        yield _fail(
+            "group.remote.assignor", f"{text}: the group admits no member", "set one of theirs, or leave it out"
+        )
+
+
+_SESSION = "session.timeout.ms"
+_SESSION_TIMEOUT_MS = 45_000  # librdkafka's default
 
 
 def check_permissions(facts: Facts) -> Iterator[Finding]:
@@ -308,6 +389,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     check_transaction_timeout,
     check_topics,
     check_group,
+    check_membership,
     check_permissions,
     check_expiry,
     check_open_transactions,

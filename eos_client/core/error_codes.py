@@ -34,7 +34,10 @@ TOPIC_UNKNOWN = "UNKNOWN_TOPIC_OR_PART"
 TOPIC_MISSING = frozenset({TOPIC_UNKNOWN, "_UNKNOWN_TOPIC"})
 """The topic does not exist, said by a broker or by librdkafka's metadata."""
 
-TOPIC_UNREADABLE = TOPIC_MISSING | {TOPIC_FORBIDDEN, "TOPIC_EXCEPTION"}
+TOPIC_NAME_REFUSED = "TOPIC_EXCEPTION"
+"""No topic may have this name."""
+
+TOPIC_UNREADABLE = TOPIC_MISSING | {TOPIC_FORBIDDEN, TOPIC_NAME_REFUSED}
 """The topic does not exist, may not be seen, or has a name that no topic may have."""
 
 PARTITION_UNKNOWN = "_UNKNOWN_PARTITION"
@@ -49,11 +52,21 @@ GROUP_PROTOCOL_DIFFERS = "INCONSISTENT_GROUP_PROTOCOL"
 SESSION_TIMEOUT_REFUSED = "INVALID_SESSION_TIMEOUT"
 """``session.timeout.ms`` is outside of the brokers' bounds."""
 
+ASSIGNOR_REFUSED = "UNSUPPORTED_ASSIGNOR"
+"""The brokers have no assignor of the name that ``group.remote.assignor`` gives (KIP-848)."""
+
 PATTERN_REFUSED = "INVALID_REGULAR_EXPRESSION"
 """RE2/J, with which brokers match the patterns of KIP-848 members, does not take a pattern of the subscription."""
 
 GROUP_NOT_ADMITTED = frozenset(
-    {GROUP_FULL, GROUP_PROTOCOL_DIFFERS, SESSION_TIMEOUT_REFUSED, "INVALID_GROUP_ID", PATTERN_REFUSED}
+    {
+        ASSIGNOR_REFUSED,
+        GROUP_FULL,
+        GROUP_PROTOCOL_DIFFERS,
+        SESSION_TIMEOUT_REFUSED,
+        "INVALID_GROUP_ID",
+        PATTERN_REFUSED,
+    }
 )
 """The group refuses the consumer as it is configured: joining again changes nothing."""
 
@@ -185,7 +198,7 @@ DELIVERY_REFUSED = frozenset(
         OUTPUT_TOO_LARGE,
         "POLICY_VIOLATION",
         "RECORD_LIST_TOO_LARGE",
-        "TOPIC_EXCEPTION",
+        TOPIC_NAME_REFUSED,
         PARTITION_UNKNOWN,
     }
 )

@@ -63,10 +63,10 @@ def judge_internal_log(
         text = f"cannot be created: {too_few}, so init_transactions ends in a time-out"
         way_out = f"set {factor_key}={brokers} on the brokers, or add brokers"
         return judged(text, way_out, is_usable=False, prevents_init=True)
-    if takes_no_writes(copies, min_isr):
+    if takes_no_writes(copies, factor or copies, min_isr):
         text = f"has {has} in sync, but {min_isr_key}={min_isr}: it takes no writes, so transactions end in time-outs"
         way_out = f"lower the min in-sync replicas to at most {copies}, or bring back the missing brokers"
-        return judged(text, way_out, is_usable=False, prevents_init=is_missing and log == TRANSACTION_LOG)
+        return judged(text, way_out, is_usable=False)
     if lacks_brokers:
         text = f"could not be created now: {too_few}, and whether it exists is not known"
         return judged(text, "allow Describe on it to this user", is_usable=None)
@@ -79,9 +79,12 @@ def judge_internal_log(
     return judged(figures)
 
 
-def takes_no_writes(in_sync: int, required: int | None) -> bool:
-    """Whether a partition refuses ``acks=all``, for its min.insync.replicas are ``required`` (NOT_ENOUGH_REPLICAS)."""
-    return required is not None and required > in_sync
+def takes_no_writes(in_sync: int, replicas: int, required: int | None) -> bool:
+    """Whether a partition refuses ``acks=all``, for its min.insync.replicas are ``required`` (NOT_ENOUGH_REPLICAS).
+
+    Brokers ask for no more of them than the partition has ``replicas`` (seen with Kafka 4.0.0, 4.1.2 and 4.3.1).
+    """
+    return required is not None and in_sync < min(required, replicas)
 
 
 def whole_number(settings: Mapping[str, str], key: str) -> int | None:

@@ -69,6 +69,25 @@ AUTHORIZED = replace(
 )
 
 
+WRITTEN = frozenset({"WRITE"})
+
+
+def output(**changes: str) -> Any:
+    (described,) = topic(**{key.replace("_", "."): value for key, value in changes.items()})
+    return (replace(described, needs=WRITTEN),)
+
+
+def classic(**changes: str) -> Any:
+    config = {"group.protocol": "classic", **{key.replace("_", "."): value for key, value in changes.items()}}
+    bounds = {"group.min.session.timeout.ms": "6000", "group.max.session.timeout.ms": "1800000"}
+    return replace(FIT, config=config, broker={**FIT.broker, **bounds})
+
+
+def assignor(ours: str, *, brokers: str = "uniform,range") -> Any:
+    config = {**FIT.config, "group.remote.assignor": ours}
+    return replace(FIT, config=config, broker=broker(group_consumer_assignors=brokers))
+
+
 def permitted(*operations: str) -> Any:
     return replace(AUTHORIZED, topics=(replace(AUTHORIZED.topics[0], operations=frozenset(operations)),))
 
@@ -151,8 +170,8 @@ CASES = {
     "min.isr above the replication factor": (
         replace(FIT, broker=broker(transaction_state_log_min_isr="4"), internal_topics=NO_INTERNAL_TOPICS),
         "__transaction_state",
-        Level.FAIL,
-        "at most 3",
+        Level.OK,
+        "replication factor 3, min in-sync replicas 4",
     ),
     "transaction log on one disk": (
         replace(
@@ -200,6 +219,116 @@ CASES = {
         "topic orders",
         Level.FAIL,
         "no acks=all write is accepted",
+    ),
+    "more in sync than there are": (
+        replace(FIT, topics=topic(**{"min.insync.replicas": "4"})),
+        "topic orders",
+        Level.WARN,
+        "set min.insync.replicas=3",
+    ),
+    "an output topic that brokers create": (
+        replace(
+            FIT, broker=broker(auto_create_topics_enable="true"), topics=(TopicFacts("orders", None, {}, WRITTEN),)
+        ),
+        "topic orders",
+        Level.WARN,
+        "the brokers create it",
+    ),
+    "an output topic that this user may not have created": (
+        replace(
+            AUTHORIZED,
+            broker={**AUTHORIZED.broker, "auto.create.topics.enable": "true"},
+            topics=(TopicFacts("orders", None, {}, WRITTEN),),
+        ),
+        "topic orders",
+        Level.FAIL,
+        "does not exist",
+    ),
+    "an output topic that brokers create for who may": (
+        replace(
+            AUTHORIZED,
+            cluster=replace(FIT.cluster, operations=frozenset({"CREATE"})),
+            broker={**AUTHORIZED.broker, "auto.create.topics.enable": "true"},
+            topics=(TopicFacts("orders", None, {}, WRITTEN),),
+        ),
+        "topic orders",
+        Level.WARN,
+        "the brokers create it",
+    ),
+    "an input topic that nobody creates": (
+        replace(
+            FIT,
+            broker=broker(auto_create_topics_enable="true"),
+            topics=(TopicFacts("orders", None, {}, frozenset({"READ"})),),
+        ),
+        "topic orders",
+        Level.FAIL,
+        "does not exist",
+    ),
+    "an output topic of Kafka's own": (
+        replace(FIT, topics=(TopicFacts("__consumer_offsets", ORDERS, {}, WRITTEN),)),
+        "topic __consumer_offsets",
+        Level.FAIL,
+        "one of Kafka's own topics",
+    ),
+    "an output topic without room for a marker": (
+        replace(FIT, topics=output(max_message_bytes="77")),
+        "topic orders",
+        Level.FAIL,
+        "78 bytes",
+    ),
+    "an output topic with little room": (
+        replace(FIT, topics=output(max_message_bytes="999999")),
+        "topic orders",
+        Level.WARN,
+        "is below message.max.bytes=1000000",
+    ),
+    "an output topic with room for all that is sent": (
+        replace(FIT, config={**FIT.config, "message.max.bytes": "1000"}, topics=output(max_message_bytes="1000")),
+        "topic orders",
+        Level.OK,
+        "min.insync.replicas 2",
+    ),
+    "a session that the brokers allow": (classic(), "session.timeout.ms", Level.OK, "ours 45000 ms"),
+    "a session that is too long": (
+        classic(session_timeout_ms="1800001"),
+        "session.timeout.ms",
+        Level.FAIL,
+        "the group admits no member",
+    ),
+    "a session that is too short": (
+        classic(session_timeout_ms="5999"),
+        "session.timeout.ms",
+        Level.FAIL,
+        "bounds 6000 and 1800000 ms",
+    ),
+    "an assignor that the brokers have": (assignor("range"), "group.remote.assignor", Level.OK, "ours range"),
+    "an assignor that the brokers lack": (assignor("nosuch"), "group.remote.assignor", Level.FAIL, "uniform, range"),
+    "an assignor that may be among the brokers' classes": (
+        assignor("own", brokers="uniform,com.example.Own"),
+        "group.remote.assignor",
+        Level.WARN,
+        "has this name",
+    ),
+    "a new group that may not start anywhere": (
+        replace(FIT, group=None, config={**FIT.config, "auto.offset.reset": "error"}),
+        "group billing",
+        Level.FAIL,
+        "allows no other start",
+    ),
+    "unclean election of a single replica": (
+        replace(
+            FIT,
+            cluster=ONE_BROKER,
+            topics=topic(
+                replicas_min=1,
+                insync_replicas_min=1,
+                **{"min.insync.replicas": "1", "unclean.leader.election.enable": "true"},
+            ),
+        ),
+        "topic orders",
+        Level.OK,
+        "replication factor 1",
     ),
     "unclean election": (
         replace(FIT, topics=topic(**{"unclean.leader.election.enable": "true"})),

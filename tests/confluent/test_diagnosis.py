@@ -111,27 +111,30 @@ ONE_COPY = {
 }
 
 
+USABLE = TopicDescription("__transaction_state", 50, 1, 1, ())
+ONE_OF_THREE = TopicDescription("__consumer_offsets", 50, 3, 1, ())
+
+
 def test_offsets_that_could_not_be_committed_are_a_possible_reason_of_a_time_out_that_need_not_last(
     why: Callable[..., EosError],
 ) -> None:
     """``init_transactions`` writes to the transaction log alone."""
-    usable = TopicDescription("__transaction_state", 50, 1, 1, ())
-    error = why(1, NEITHER | {"__transaction_state": usable}, ONE_COPY)
+    error = why(1, {"__transaction_state": USABLE, "__consumer_offsets": ONE_OF_THREE}, ONE_COPY)
     assert isinstance(error, ClusterUnavailableError)
-    assert "the transaction coordinator does not: no answer; __consumer_offsets has at most 1 replicas" in str(error)
+    assert "the transaction coordinator does not: no answer; __consumer_offsets has a partition with 1 of 3" in str(
+        error
+    )
 
 
-def test_a_transaction_log_that_would_take_no_writes_once_it_is_created_is_the_reason(
-    why: Callable[..., EosError],
-) -> None:
+def test_logs_that_want_more_replicas_in_sync_than_they_have_are_no_reason(why: Callable[..., EosError]) -> None:
+    """Brokers ask for no more than there are."""
     error = why(1, NEITHER, ONE_COPY | {"transaction.state.log.min.isr": "2"})
-    assert isinstance(error, ClusterUnfitError)
-    assert "__transaction_state has at most 1 replicas in sync" in str(error)
+    assert isinstance(error, ClusterUnavailableError)
+    assert "replicas" not in str(error)
 
 
 def test_each_log_that_may_be_the_reason_is_named(why: Callable[..., EosError]) -> None:
-    shown = SETTINGS | {"offsets.topic.replication.factor": "1", "min.insync.replicas": "2"}
-    error = why(2, {"__consumer_offsets": None}, shown)
+    error = why(2, {"__consumer_offsets": ONE_OF_THREE}, SETTINGS | {"min.insync.replicas": "2"})
     assert isinstance(error, ClusterUnavailableError)
     assert "__transaction_state could not be created now" in str(error)
-    assert "__consumer_offsets has at most 1 replicas in sync" in str(error)
+    assert "__consumer_offsets has a partition with 1 of 3 replicas in sync" in str(error)

@@ -30,7 +30,9 @@ def settings(factor: int, min_isr: int) -> dict[str, str]:
         # One that has to be created needs as many brokers as replicas.
         (settings(3, 2), 3, MISSING, True, ""),
         (settings(3, 2), 2, MISSING, False, "cannot be created"),
-        (settings(2, 3), 3, MISSING, False, "at most 2 replicas in sync"),
+        (settings(2, 3), 3, MISSING, True, ""),
+        (settings(1, 2), 1, MISSING, True, "a single copy"),
+        (settings(3, 4), 3, (3, 2), False, "a partition with 2 of 3 replicas in sync"),
         (settings(1, 1), 1, MISSING, True, "a single copy"),
         (HIDDEN, 3, MISSING, True, "cannot be read"),
         # One that may not be described exists, or would have to be created.

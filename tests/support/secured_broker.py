@@ -1,5 +1,6 @@
 """A real broker that asks who its clients are, by every mechanism, and asks Kafka's own authorizer what they may do.
 
+It creates no topics by itself.
 Clients of its plain listener, the tests' own, may do anything. The others are called alike whichever way they come in:
 `User:billing` by its password (PLAIN), its SCRAM credentials, its token, or the common name of its certificate.
 `User:operator` has a password, too.
@@ -230,7 +231,8 @@ def secured_broker() -> Iterator[SecuredBroker]:
         folder = Path(name)
         _write_certificates(folder)
         listeners = {"GUARDED": "SASL_SSL", "MUTUAL": "SSL", "RENEWED": "SASL_SSL", "OPEN": "SASL_PLAINTEXT"}
-        properties = {**WITH_ACLS, **_SHORT_SESSIONS, **_sasl_properties(), **_tls_properties(folder)}
+        properties = {**WITH_ACLS, **_SHORT_SESSIONS, "auto.create.topics.enable": "false"}
+        properties |= {**_sasl_properties(), **_tls_properties(folder)}
         with more_listeners(listeners, properties) as addresses:
             broker = SecuredBroker(folder, *addresses)
             broker.add_user(USER)

@@ -39,6 +39,7 @@ from eos_client.core.error_codes import (
     GROUP_FORBIDDEN,
     GROUP_UNKNOWN,
     TOPIC_FORBIDDEN,
+    TOPIC_NAME_REFUSED,
     TOPIC_UNKNOWN,
     UNREACHABLE,
 )
@@ -47,16 +48,21 @@ from eos_client.errors import AuthenticationError, ClusterUnavailableError, Clus
 
 _T = TypeVar("_T")
 
-_NOT_THERE = frozenset({TOPIC_UNKNOWN, GROUP_UNKNOWN})
+_NO_TOPIC = frozenset({TOPIC_UNKNOWN, TOPIC_NAME_REFUSED})
+_NOT_THERE = _NO_TOPIC | {GROUP_UNKNOWN}
 _RETRY_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The brokers that are up: their ids and addresses, ``host:port``."""
+    """The brokers that are up: their ids and addresses, ``host:port``.
+
+    ``operations``: what this client may do with the cluster, by Kafka's names (``CREATE``).
+    """
 
     cluster_id: str
     brokers: Mapping[int, str]
+    operations: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +104,12 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         :raises ClusterUnavailableError: none of them answered within the time limit.
         :raises AuthenticationError: because of the credentials.
         """
-        described = self._answer(self._client.describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
+        asked = self._client.describe_cluster(include_authorized_operations=True, request_timeout=self._timeout_s)
+        described = self._answer(asked, "describe the cluster")
         return ClusterDescription(
-            described.cluster_id or "", {node.id: f"{node.host}:{node.port}" for node in described.nodes}
+            described.cluster_id or "",
+            {node.id: f"{node.host}:{node.port}" for node in described.nodes},
+            frozenset(operation.name for operation in described.authorized_operations or ()),
         )
 
     def topics(self, names: Sequence[str]) -> dict[str, TopicDescription | None]:
@@ -119,7 +128,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         return {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
 
     def _topic(self, name: str, future: Future[Any]) -> TopicDescription | None:
-        described = self._answer(future, f"describe topic {name!r}", tolerated={TOPIC_UNKNOWN})
+        described = self._answer(future, f"describe topic {name!r}", tolerated=_NO_TOPIC)
         if described is None:
             return None
         partitions = described.partitions

@@ -17,6 +17,7 @@ from eos_client.confluent.failures.kafka_errors import (
 )
 from eos_client.core.error_codes import (
     ARGUMENT_REFUSED,
+    ASSIGNOR_REFUSED,
     FATAL_UNNAMED,
     GROUP_FULL,
     GROUP_NOT_ADMITTED,
@@ -34,6 +35,7 @@ from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
 from eos_client.core.model import InputPartition, format_partitions
 
 _GROUP_REMEDIES = {
+    ASSIGNOR_REFUSED: "Leave group.remote.assignor out, or set one of the brokers' group.consumer.assignors",
     GROUP_FULL: "Run fewer members, or have the broker's group.max.size raised, or, for "
     "group.protocol=consumer, its group.consumer.max.size",
     GROUP_PROTOCOL_DIFFERS: "Members that are in the group use another partition.assignment.strategy or "
