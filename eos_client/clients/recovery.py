@@ -109,7 +109,9 @@ class Recovery:
             return retrying(self._consumer.library.committed_entries, list(attempted), _READ_TIMEOUT_S)
         except tenacity.RetryError as error:
             raise ClusterUnavailableError(
-                f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s."
+                f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s. "
+                "While a transaction holds other offsets of them, nobody can: if brokers answer, see by `eos-client "
+                "txn list --topic __consumer_offsets` whether one hangs."
             ) from error
 
 

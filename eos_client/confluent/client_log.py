@@ -23,6 +23,7 @@ from eos_client.observe import LOGGER
 _INFO = 6
 _DEBUG = 7
 _IMPLIED = "IMPLICITACK"
+_PARTITIONS_ADDED, _REGISTERED = "ADDPARTS", " registered with transaction"
 _IDENTITY, _BUMP_REQUESTED, _IDENTITY_CAME = "GETPID", "Requesting ProducerId bump for ", "Acquired PID{"
 _CONTEXTS = ("eos", "broker")
 
@@ -50,13 +51,15 @@ class ClientLog:
 
     Without a logger of the application's, lines go to the logger ``eos_client`` of the standard library.
     ``losses`` counts the lines about a lost connection, since the handle was built, ``bump_requests`` those about a
-    request for the next epoch, since the last one came. ``understood``: the log has reported a connection in the known
-    format. Every handle that was used has one, unless the format has changed.
+    request for the next epoch, since the last one came. ``has_registered``: the coordinator has confirmed partitions of
+    the transaction. ``understood``: the log has reported a connection in the known format. Every handle that was used
+    has one, unless the format has changed.
     """
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.losses = self.bump_requests = 0
         self.understood = self._reauthenticates = False
+        self.has_registered = False
         self.implicit_ack = self.failed = self.partition_refusal = ""
         self._application_logger = settings.get("logger")
         self._debug = str(settings.get("debug") or "")
@@ -91,12 +94,15 @@ class ClientLog:
     def begin_transaction(self) -> None:
         """Forget what the log said about the last transaction."""
         self.implicit_ack = self.failed = self.partition_refusal = ""
+        self.has_registered = False
 
     def log(self, level: int, text: str, *arguments: Any) -> None:
         """Record a line; called while the handle is polled."""
         facility, line = str(arguments[0]), str(arguments[-1])
         lost = self._reports_loss(facility, line)
         self.losses += lost
+        if facility == _PARTITIONS_ADDED and line.endswith(_REGISTERED):
+            self.has_registered = True
         if facility == _IDENTITY:
             self._record_identity(line)
         if facility == _IMPLIED:

@@ -82,6 +82,9 @@ INSTANCE_ID_TAKEN = frozenset({INSTANCE_FENCED, "UNRELEASED_INSTANCE_ID"})
 NOT_AUTHENTICATED = frozenset({"_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "_SSL"})
 """A connection was closed, with its requests unanswered: the credentials or one side's certificate were refused."""
 
+TRANSACTION_UNKNOWN = "INVALID_TXN_STATE"
+"""The transaction coordinator has no open transaction of this producer, or the partition is not in it."""
+
 OUTPUT_WITHOUT_PLACE = TOPIC_MISSING | {PARTITION_UNKNOWN}
 """A transactional request needs a topic or a partition that the cluster does not have."""
 

@@ -28,6 +28,7 @@ from eos_client.core.error_codes import (
     TOPIC_MISSING,
     TOPIC_UNKNOWN,
     TRANSACTION_TIMEOUT_REFUSED,
+    TRANSACTION_UNKNOWN,
     UNANSWERED,
     WRONG_STATE,
 )
@@ -60,6 +61,7 @@ class TransactionalRequest(Enum):
     ABORT = "abort_transaction"
 
 
+_ENDING = frozenset({TransactionalRequest.COMMIT, TransactionalRequest.ABORT})
 _STARTING = frozenset({TransactionalRequest.INIT, TransactionalRequest.BEGIN})
 
 
@@ -71,6 +73,7 @@ class ProducerFailure:
     ``topics_may_leave``: the refused offsets are of topics that a pattern has matched (`is_of_matched_topics`).
     ``is_repeated``: the same call failed with the same error before, and nothing was committed in between.
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
+    ``was_registered``: the coordinator has confirmed that partitions are in the open transaction.
     ``bump_repeated``: the client library has requested the same epoch bump more than once, and got none.
     ``clock_is_at_fault``: an output was refused for a time that this host's clock gave it.
     ``undelivered_code``: why an output of the transaction was not delivered; empty if that is not known.
@@ -91,6 +94,7 @@ class ProducerFailure:
     is_repeated: bool = False
     init_abandoned: bool = False
     bump_repeated: bool = False
+    was_registered: bool = False
     clock_is_at_fault: bool = False
     undelivered_code: str = ""
     may_have_been_sent_twice: bool = False
@@ -116,6 +120,16 @@ class ProducerFailure:
         """
         is_our_own = self.init_abandoned or self.bump_repeated
         return self.is_fenced and not (self.generated_id or self.timed_out or is_our_own)
+
+    @property
+    def transaction_is_lost(self) -> bool:
+        """Whether the coordinator does not know the transaction any more of which it has confirmed partitions.
+
+        A coordinator acts on all of its log, also on what is not replicated yet. If the next one lacks that, outputs
+        and offsets that were written meanwhile have no end: the next marker of the same producer id ends them, and a
+        commit makes them visible (seen with Kafka 4.3.1 whose coordinators moved every second).
+        """
+        return self.code == TRANSACTION_UNKNOWN and self.request in _ENDING and self.was_registered
 
     @property
     def refuses_offsets(self) -> bool:
@@ -201,6 +215,13 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
         lambda f: f.code in OUTPUT_WITHOUT_PLACE or f.hidden_code in TOPIC_MISSING,
         RecoveryAction.STOP_UNFIT,
         "the cluster lacks the topic or its partition, and no retry changes that. Create it, or repair the name",
+    ),
+    RecoveryRule(
+        lambda f: f.transaction_is_lost,
+        RecoveryAction.STOP_UNFIT,
+        "the transaction coordinator has lost this transaction, though it had confirmed its partitions: what was "
+        "written in it may hang there, and the next commit under this transactional.id would make it visible. See what "
+        "hangs by `eos-client txn list`, and end it by `eos-client txn abort`",
     ),
     RecoveryRule(
         lambda f: f.code in BROKER_TOO_OLD,

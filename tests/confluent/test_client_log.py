@@ -155,6 +155,17 @@ def test_the_output_that_could_not_be_added_to_a_transaction_is_known_until_the_
     assert not log.partition_refusal
 
 
+def test_a_partition_that_the_coordinator_has_confirmed_is_known_until_the_next_transaction_begins():
+    """Lines of librdkafka 2.16.0."""
+    log = ClientLog({})
+    tell(log, logging.DEBUG, "ADDPARTS", "[thrd:main]: TxnCoordinator/1: Adding partitions to transaction")
+    assert not log.has_registered
+    tell(log, logging.DEBUG, "ADDPARTS", "[thrd:main]: out [0] registered with transaction")
+    assert log.has_registered
+    log.begin_transaction()
+    assert not log.has_registered
+
+
 def test_requests_for_the_next_epoch_are_counted_until_it_comes():
     """Lines of librdkafka 2.16.0."""
     log = ClientLog({})

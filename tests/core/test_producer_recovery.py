@@ -45,6 +45,10 @@ SEEN: list[tuple[TransactionalRequest, str, dict[str, Any], RecoveryAction]] = [
     (R.COMMIT, "_INCONSISTENT", {"abortable": True, **HAS_NO_TOPIC}, A.STOP_UNFIT),
     (R.PRODUCE, "_STATE", {"transaction_open": True, **HAS_NO_TOPIC}, A.STOP_UNFIT),
     (R.ABORT, "INVALID_TXN_STATE", {"fatal": True, **MAY_NOT_WRITE}, A.REBUILD_PRODUCER),
+    # the coordinator had confirmed partitions, and has lost them when it moved
+    (R.ABORT, "INVALID_TXN_STATE", {"fatal": True, "was_registered": True}, A.STOP_UNFIT),
+    (R.COMMIT, "INVALID_TXN_STATE", {"fatal": True, "was_registered": True}, A.STOP_UNFIT),
+    (R.SEND_OFFSETS, "INVALID_TXN_STATE", {"abortable": True, "was_registered": True}, A.ABORT_AND_CONTINUE),
     (
         R.COMMIT,
         "_INCONSISTENT",
@@ -234,6 +238,8 @@ def every_failure():
             )
     for request_ in (R.FLUSH, R.SEND_OFFSETS, R.COMMIT):
         yield ProducerFailure(request_, "INVALID_TIMESTAMP", abortable=True, clock_is_at_fault=True)
+    for request_ in (R.SEND_OFFSETS, R.COMMIT, R.ABORT):
+        yield ProducerFailure(request_, "INVALID_TXN_STATE", fatal=True, was_registered=True)
 
 
 def answer(failure: ProducerFailure, rules: list[RecoveryRule]) -> RecoveryAction | None:

@@ -95,6 +95,18 @@ def test_the_brokers_own_atomicity_hole_makes_a_run_inconclusive(history: Histor
     assert "without markers" in verdict.reason
 
 
+def test_a_transaction_that_its_coordinator_has_lost_makes_a_run_inconclusive() -> None:
+    verdict = check(replace(GOOD, revived={(2, 43636), (2, 43637)}))
+    assert verdict.status is Status.INCONCLUSIVE
+    assert "2 records, such as 2@43636, 2@43637" in verdict.reason
+
+
+def test_offsets_that_hang_excuse_only_a_run_that_they_have_stopped() -> None:
+    stopped = replace(GOOD, committed={**GOOD.committed, 0: 0}, hanging_offsets={(0, 433)})
+    assert check(stopped).status is Status.INCONCLUSIVE
+    assert check(replace(GOOD, hanging_offsets={(0, 433)})).status is Status.HOLDS
+
+
 def test_many_cases_are_counted_but_only_a_few_are_told() -> None:
     inputs = tuple(Stored(0, offset, b"%d" % offset) for offset in range(1000))
     verdict = check(History(inputs=inputs, outputs=(), input_ends={0: 1000}, committed={0: 1000}))

@@ -59,6 +59,7 @@ class Failure:
             fatal=self.kafka_error.fatal(),
             abortable=self.kafka_error.txn_requires_abort(),
             retriable=self.kafka_error.retriable(),
+            was_registered=True,
             **known,
         )
 

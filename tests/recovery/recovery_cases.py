@@ -123,7 +123,7 @@ INVALID_PRODUCER_ID_MAPPING           abort2  abort         abort      rebuild! 
 OUT_OF_ORDER_SEQUENCE_NUMBER          rebuild! -            -          -            -         -        -        -         -       -
 INVALID_PRODUCER_EPOCH                fenced! fenced!       fenced!    fenced!      fenced!   fenced!  fenced!  fenced!   -       -
 PRODUCER_FENCED                       fenced  fenced!       fenced     fenced       fenced!   fenced!  fenced!  fenced!   -       -
-INVALID_TXN_STATE                     abort2  rebuild!      rebuild!   rebuild!     resolve!  rebuild! inside   -         -       -
+INVALID_TXN_STATE                     abort2  rebuild!      rebuild!   rebuild!     unfit!    unfit!   inside   -         -       -
 CONCURRENT_TRANSACTIONS               abort2  inside        inside     inside       inside    inside   inside   inside    -       -
 COORDINATOR_LOAD_IN_PROGRESS          inside  inside        inside     inside       inside    inside   inside   inside    inside  inside
 COORDINATOR_NOT_AVAILABLE             inside  inside        inside     inside       inside    inside   inside   inside    inside  inside

@@ -259,7 +259,7 @@ def test_a_block_that_cannot_be_committed_is_aborted_and_its_record_comes_again(
 
 
 # The mock forgets the offsets of a transaction, so what its log says is always that it was aborted.
-@pytest.mark.parametrize("code", ["INVALID_TXN_STATE", "UNKNOWN", "REQUEST_TIMED_OUT"])
+@pytest.mark.parametrize("code", ["UNKNOWN", "REQUEST_TIMED_OUT"])
 def test_a_commit_whose_answer_proves_nothing_is_looked_up_in_the_log(code):
     with application() as (cluster, running):
         pipeline = Pipeline(cluster, running)

@@ -54,7 +54,8 @@ class History:
 
     `outputs`: the final read_committed read. `watched`: what a read_committed reader saw while the run went on.
     `aborted`, `unfinished`: (partition, offset) of output records whose transaction the log itself shows as aborted
-    or without an end. `committed`: the group's offsets, None where there is none. `broker_log`: its lines.
+    or without an end, `revived`: which the commit of a later epoch has made visible. `hanging_offsets`: the same places
+    of offsets that no marker ends. `committed`: the group's offsets, None where there is none. `broker_log`: its lines.
     """
 
     inputs: Sequence[Stored]
@@ -64,6 +65,8 @@ class History:
     watched: Sequence[Stored] = ()
     aborted: AbstractSet[tuple[int, int]] = frozenset()
     unfinished: AbstractSet[tuple[int, int]] = frozenset()
+    revived: AbstractSet[tuple[int, int]] = frozenset()
+    hanging_offsets: AbstractSet[tuple[int, int]] = frozenset()
     broker_log: Iterable[str] = ()
 
 
@@ -124,12 +127,28 @@ def check(history: History) -> Verdict:
         _offsets(history),
     ]
     violations = tuple(Violation(found.rule, found.count, tuple(found.samples)) for found in findings if found.count)
-    hole = next((line for line in history.broker_log if BROKER_ATOMICITY_HOLE in line), None)
+    reason = _hole(history, is_violated=bool(violations))
     status = Status.VIOLATED if violations else Status.HOLDS
-    if hole is not None:
-        status = Status.INCONCLUSIVE
-    reason = f"broker completed a transaction without markers: {hole.strip()}" if hole is not None else ""
-    return Verdict(status, len(history.inputs), len(history.outputs), violations, reason)
+    return Verdict(
+        Status.INCONCLUSIVE if reason else status, len(history.inputs), len(history.outputs), violations, reason
+    )
+
+
+def _hole(history: History, *, is_violated: bool) -> str:
+    """What the log itself says of a transaction that the brokers have torn apart; empty if they have not."""
+    line = next((line for line in history.broker_log if BROKER_ATOMICITY_HOLE in line), None)
+    if line is not None:
+        return f"broker completed a transaction without markers: {line.strip()}"
+    if history.revived:
+        return f"the coordinator has lost a transaction: a later commit has shown {_places(history.revived)}"
+    if is_violated and history.hanging_offsets:
+        return f"the coordinator has lost a transaction: its offsets hang at {_places(history.hanging_offsets)}"
+    return ""
+
+
+def _places(found: AbstractSet[tuple[int, int]]) -> str:
+    samples = [f"{partition}@{offset}" for partition, offset in sorted(found)[:SAMPLES_MAX]]
+    return f"{len(found)} records, such as {', '.join(samples)}"
 
 
 def _lost(history: History) -> _Findings:

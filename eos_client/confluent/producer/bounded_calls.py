@@ -269,6 +269,8 @@ class BoundedCalls:
         if request is TransactionalRequest.INIT and failure.fatal:
             self.library.init.mark_answered()
             self.blocking_error = named
+        if failure.transaction_is_lost:
+            self.block_calls(named)
         return self.with_effect(named)
 
     def record_acknowledged_outputs(self) -> None:
@@ -311,6 +313,7 @@ class BoundedCalls:
             group_fenced=self._group_fenced,
             topics_may_leave=error is not None and is_of_matched_topics(self.by_pattern_alone, error.str()),
             init_abandoned=self.recovers_from_own_fence and library.abandoned_inits.may_explain_fence,
+            was_registered=library.log.has_registered,
             bump_repeated=self.recovers_from_own_fence and library.log.bump_requests > 1,
             is_repeated=error is not None and last is not None and (request, error.name()) == (last.request, last.code),
             may_have_been_sent_twice=request is TransactionalRequest.COMMIT and self._may_answer_second_copy(error),

@@ -30,8 +30,10 @@ _LEVELS = {
     "FAIL": logging.ERROR,
     "STATE": logging.DEBUG,
     "GETPID": logging.DEBUG,
+    "ADDPARTS": logging.DEBUG,
 }
 _DEBUG_CONTEXTS = {"STATE": frozenset({"all", "broker"}), "GETPID": frozenset({"all", "eos"})}
+_DEBUG_CONTEXTS["ADDPARTS"] = _DEBUG_CONTEXTS["GETPID"]
 
 
 class ProducerBackground:

@@ -196,6 +196,8 @@ class TransactionRequests:
 
     def _on_partitions_added(self, partitions: tuple[PartitionKey, ...]) -> None:
         self._partitions.update(partitions)
+        for added in partitions:
+            self._requests.log("ADDPARTS", f"{added.topic} [{added.partition}] registered with transaction")
         self._joining = [p for p in self._joining if p not in self._partitions]
         if self._joining:
             self._add_partitions_after(0.0)
