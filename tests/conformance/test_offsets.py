@@ -321,6 +321,80 @@ def test_without_end_of_partition_events_the_position_steps_over_a_marker_all_th
     assert bench.stored() == 12
 
 
+def marker_at_11(bench):
+    """A producer whose committed transaction has one record, at 10; its marker is at 11, the last offset."""
+    producer = bench.producer()
+    producer.begin_transaction()
+    producer.produce(bench.topic, b"committed", partition=0)
+    producer.commit_transaction(LIMIT_S)
+    bench.await_end(12)
+    return producer
+
+
+def await_position(bench, consumer, offset):
+    bench.backend.until(lambda: bench.position(consumer) == offset, f"the position {offset}", polling=[consumer])
+
+
+def test_the_position_steps_over_markers_before_any_record_came(bench):
+    marker_at_11(bench)
+    bench.consumer().commit(offsets=[bench.place(11)], asynchronous=False)
+    consumer = bench.at(OFFSET_INVALID)
+    await_position(bench, consumer, 12)
+    bench.backend.fill(bench.topic, 1, start=12)
+    assert bench.offsets(consumer, 1) == [12]
+
+
+def test_nothing_but_markers_and_aborted_records_is_no_record_and_a_position(bench):
+    producer = bench.producer()
+    producer.begin_transaction()
+    producer.produce(bench.topic, b"aborted", partition=0)
+    producer.flush(LIMIT_S)
+    producer.abort_transaction(LIMIT_S)
+    bench.await_end(12)
+    consumer = bench.at(10)
+    await_position(bench, consumer, 12)
+    assert consumer.consume(1, WAIT_S) == []
+
+
+def test_the_position_has_the_leader_epoch_of_what_it_has_passed(bench):
+    marker_at_11(bench)
+    consumer = bench.at(9)
+    assert bench.offsets(consumer, 2) == [9, 10]
+    await_position(bench, consumer, 12)
+    (found,) = consumer.position([bench.place()])
+    assert found.leader_epoch == 0
+
+
+def test_a_partition_without_anything_new_has_no_position(bench):
+    consumer = bench.at(10)
+    assert consumer.consume(1, WAIT_S) == []
+    assert bench.position(consumer) == OFFSET_INVALID
+
+
+def test_a_seek_back_over_markers_alone_brings_the_position_back(bench):
+    marker_at_11(bench)
+    consumer = bench.at(11)
+    await_position(bench, consumer, 12)
+    consumer.seek(bench.place(11))
+    await_position(bench, consumer, 12)
+    assert consumer.consume(1, SHORT_S) == []
+
+
+def test_the_position_stops_where_an_open_transaction_begins(bench):
+    producer = marker_at_11(bench)
+    producer.begin_transaction()
+    producer.produce(bench.topic, b"open", partition=0)
+    producer.flush(LIMIT_S)
+    consumer = bench.at(9)
+    assert bench.offsets(consumer, 2) == [9, 10]
+    await_position(bench, consumer, 12)
+    assert consumer.consume(1, WAIT_S) == []
+    assert bench.position(consumer) == 12
+    producer.commit_transaction(LIMIT_S)
+    assert bench.offsets(consumer, 1) == [12]
+    await_position(bench, consumer, 14)
+
+
 def test_aborted_records_are_stepped_over(bench):
     producer = bench.producer()
     producer.begin_transaction()

@@ -10,6 +10,7 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, Topic
 from eos_client.testing.simulator.brokers.link import ClientLink
 from eos_client.testing.simulator.brokers.model import PartitionKey
 from eos_client.testing.simulator.clients.client_core import ClientCore, failed, key_of
+from eos_client.testing.simulator.clients.flow import LEADER_EPOCH, Flow
 from eos_client.testing.simulator.clients.kafka_errors import kafka_exception
 
 
@@ -101,13 +102,9 @@ class AssignmentCalls(ClientCore):
         fetcher.seek(key_of(partition), partition.offset)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the positions; OFFSET_INVALID before the first record."""
+        """Return the positions; OFFSET_INVALID before the first record or transaction marker."""
         flows = self._use().fetcher.flows
-        found = [(key, flows.get(key)) for key in map(key_of, partitions)]
-        return [
-            TopicPartition(*key, OFFSET_INVALID if flow is None or flow.position is None else flow.position)
-            for key, flow in found
-        ]
+        return [_position_of(key, flows.get(key)) for key in map(key_of, partitions)]
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching ``partitions``, also after they were revoked and assigned again."""
@@ -116,6 +113,12 @@ class AssignmentCalls(ClientCore):
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Fetch ``partitions`` again."""
         self._use().fetcher.resume(map(key_of, partitions))
+
+
+def _position_of(partition: PartitionKey, flow: Flow | None) -> TopicPartition:
+    if flow is None or flow.position is None:
+        return TopicPartition(*partition, OFFSET_INVALID)
+    return TopicPartition(*partition, flow.position, leader_epoch=LEADER_EPOCH)
 
 
 def _check_list(partitions: object) -> None:

@@ -8,6 +8,9 @@ from confluent_kafka import OFFSET_INVALID, OFFSET_STORED
 
 from eos_client.testing.simulator.brokers.model import PartitionKey
 
+LEADER_EPOCH = 0
+"""Of every record and marker: simulated brokers elect no leaders."""
+
 
 @dataclass(eq=False, slots=True)
 class Flow:

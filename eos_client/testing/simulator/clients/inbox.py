@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaError, Message, TopicPartition
 
 from eos_client.testing.simulator.brokers.model import PartitionKey, StoredRecord
-from eos_client.testing.simulator.clients.flow import Flow
+from eos_client.testing.simulator.clients.flow import LEADER_EPOCH, Flow
 
 _CREATE_TIME = 1
 _IN_TIME_PROBABILITY = 0.5
@@ -60,7 +60,7 @@ class Fetched:
             value=record.value,
             headers=list(record.headers) or None,
             timestamp=(_CREATE_TIME, record.timestamp_ms),
-            leader_epoch=0,
+            leader_epoch=LEADER_EPOCH,
         )
 
 
