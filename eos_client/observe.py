@@ -122,7 +122,8 @@ class PartitionsStartedAtEnd(Event):
 class TransactionCommitted(Event):
     """A broker confirmed the commit. ``duration_s``: from the first flush to the confirmation.
 
-    ``poll_to_commit_s``: from the moment that the first record was handed over; None where nothing was consumed.
+    ``poll_to_commit_s``: from the moment that the first record was handed over; None where no record was consumed. A
+    loop commits without records, too, to move the group's offsets behind transaction markers.
     """
 
     level: ClassVar[str] = "debug"
@@ -224,7 +225,8 @@ class LagMeasured(Event):
 
     Emitted by a polling consumer when the lag has changed. Needs ``statistics.interval.ms``, because librdkafka reports
     the last stable offset only in its statistics. ``records`` counts offsets, so the markers of transactions in the
-    input count too. Partitions of which nothing was read since they were assigned are left out.
+    input count too, until a loop has passed them. Partitions of which nothing was read or passed since they were
+    assigned are left out.
     """
 
     level: ClassVar[str] = "debug"

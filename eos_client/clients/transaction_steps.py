@@ -419,13 +419,14 @@ class TransactionSteps:
     def _record_committed(self, attempt: _Attempt) -> None:
         positions, ruling = _needed(attempt.positions), _needed(attempt.ruling)
         generation = _needed(attempt.snapshot).generation
+        records_in = record_count(positions)
         committed = TransactionCommitted(
-            records_in=record_count(positions),
+            records_in=records_in,
             records_out=self.records_out,
             duration_s=self._clock() - attempt.began_at,
             generation=generation,
             inside_revoke=attempt.was_sent_inside_revoke,
-            poll_to_commit_s=self._clock() - self._consumer.work_since if positions else None,
+            poll_to_commit_s=self._clock() - self._consumer.work_since if records_in else None,
         )
         self._consumer.record_committed(positions)
         self.clear_work()

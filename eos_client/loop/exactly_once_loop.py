@@ -27,6 +27,7 @@ from eos_client.core.commit_gate import CommitGate, GatePolicy
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
 from eos_client.core.model import Outcome, Partitions, is_pattern
 from eos_client.core.output_topics import why_never_written
+from eos_client.core.passed_offsets import LOOK_INTERVAL_S
 from eos_client.core.transaction_timeout import has_timed_out
 from eos_client.loop.concurrent_transform import event_loop_of
 from eos_client.loop.record_failures import FailedRecords, StoppedMeanwhileError
@@ -71,6 +72,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     ``hook`` receives every event (default: each is logged). ``clients`` makes the consumer and the producer and has
     their clock (default: confluent_kafka in real time). Usable as a context manager, which closes the clients.
     """
+
+    _polled_at: float | None = None
+    _look_at = 0.0
 
     @overload
     def __init__(
@@ -143,7 +147,6 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._size = TransactionSize(config.max_records)
         self._transaction = TransactionUnderWay(self._size, config.commit_interval_s, clock)
         self._aborts = RepeatedAborts(config.recovery_timeout_s, self._poll_limit_s)
-        self._polled_at: float | None = None
         self._closed = False
         self._runner: threading.Thread | None = None
         self._starting = threading.RLock()  # a signal handler may call close()
@@ -357,6 +360,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             if first is None:
                 self._adapter.calls.drain_events()
                 self._credentials.raise_if_refused()
+                self._take_passed()
                 return []
             self._transaction.begin()
             if not self._outputs.prefers_whole_batches:
@@ -366,6 +370,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if not self._session.is_held:
             poll_s = min(poll_s, self._transaction.left_s)
         return self._consumer.consume(min(self.config.batch_size, self._transaction.room), poll_s)
+
+    def _take_passed(self) -> None:
+        """Begin a transaction for the offsets without records behind the last record, so that the group's lag is 0."""
+        if (now := self._clock()) >= self._look_at:
+            self._look_at = now + LOOK_INTERVAL_S
+            if self._member.hand_over_passed():
+                self._transaction.begin()
 
     def _is_due(self) -> bool:
         if self._session.is_held and self.gate.settings.policy is GatePolicy.HOLD:
@@ -403,9 +414,10 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             return
         cost = self._transaction.end()
         if ending.outcome is Outcome.COMMITTED:
-            if cost.records:  # an error event that came alone has brought no progress
+            if cost.records:
                 self._shutdown.committed(cost.records)
                 self._size.committed(self._adapter.flush_share)
+            if cost.records or work:  # an error event that came alone has brought no progress
                 self._aborts.progress()
         elif brings_progress or self._can_shrink(cost):
             self._shutdown.expect_redelivery(cost.records, work)

@@ -21,6 +21,7 @@ from eos_client.errors import ConfigurationError, TransformError
 from eos_client.integration.probes import ProbeServer
 from eos_client.observe import RecordDeadLettered
 from eos_client.testing import SimulatedCluster
+from eos_client.testing.simulator import PartitionKey
 from tests.simulation.conftest import Job
 from tests.support.waiting import WAIT_S
 
@@ -73,6 +74,16 @@ def test_a_batch_transform_may_be_async(cluster: SimulatedCluster) -> None:
     Job(cluster, transform_batch=all_at_once).run()
     assert cluster.values("invoices") == values(*range(20))
     assert sizes == [20]
+
+
+def test_it_commits_the_position_behind_transaction_markers(cluster: SimulatedCluster) -> None:
+    upstream = cluster.producer({"transactional.id": "upstream"})
+    upstream.init_transactions()
+    upstream.begin_transaction()
+    upstream.produce("orders", b"1", partition=0)
+    upstream.commit_transaction()
+    Job(cluster, returned).run()
+    assert cluster.committed("billing") == {PartitionKey("orders", 0): 2}
 
 
 class Crowd:

@@ -156,6 +156,20 @@ def test_a_partition_that_goes_on_elsewhere_is_not_asked_for_nor_restarted(stage
     assert not parts.undecided
 
 
+def test_markers_of_a_partition_that_may_be_gone_are_not_passed(stage):
+    producer, consumer = stage.producer(), subscribed(stage, PATTERN)
+    stage.copy_the_rest(producer, consumer)
+    producer.begin_transaction()
+    producer.produce(SOURCE, b"aborted", partition=1)
+    producer.flush()
+    producer.abort_transaction()
+    gone = TopicPartition(SOURCE, 1)
+    stage.wait_for(lambda: consumer.member.library.raw.position([gone])[0].offset > OLD, lambda: consumer.poll(0.1))
+    come_back_with_one_partition(stage, consumer)
+    consumer.poll(0)
+    assert not consumer.member.hand_over_passed()
+
+
 def test_a_named_topic_that_comes_back_with_fewer_partitions_is_an_error(stage):
     producer, consumer = stage.producer(), subscribed(stage, SOURCE)
     stage.copy_the_rest(producer, consumer)

@@ -68,6 +68,14 @@ class ElectedConsumer:
         message = self._raw.poll(timeout)
         return message and self._elected(message)
 
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        return [
+            TopicPartition(p.topic, p.partition, p.offset, leader_epoch=self._elections.epoch_of(p.offset - 1))
+            if p.offset > 0
+            else p
+            for p in self._raw.position(partitions)
+        ]
+
     def _elected(self, message: Any) -> Any:
         if message.error() is not None:
             return message
@@ -129,6 +137,65 @@ def test_a_log_that_was_truncated_while_nobody_read_it_is_an_error_and_stays_one
     assert until_refused(stage, consumer) == []
     assert elections.sought[0] == (20, 0)
     assert stage.committed() == 20
+
+
+def with_markers(stage: SimulatedStage, count: int) -> None:
+    """Write aborted transactions, of a record and a marker each."""
+    producer = stage.cluster.producer({"transactional.id": "upstream"})
+    producer.init_transactions()
+    for _ in range(count):
+        producer.begin_transaction()
+        producer.produce(SOURCE, b"aborted", partition=0)
+        producer.flush()
+        producer.abort_transaction()
+
+
+def wait_idly(stage: SimulatedStage, consumer: EosConsumer) -> None:
+    """Poll in vain for a second."""
+    ends_at = stage.cluster.clock() + 1.0
+    while stage.cluster.clock() < ends_at:
+        assert consumer.poll(0.1) is None
+
+
+@EVERY_PROTOCOL
+def test_markers_behind_the_start_are_not_passed_before_the_log_was_validated(protocol):
+    """The log lost its records from 10 on, and has grown again: 10 to 19 are records, 20 to 25 are none."""
+    stage = staged(protocol, records=20, committed=20)
+    with_markers(stage, 3)
+    elections = Elections(stage, 10)
+    consumer = stage.subscribed(factory=elections)
+    wait_idly(stage, consumer)
+    assert not consumer.member.hand_over_passed()
+    assert elections.sought == [(20, 0)]
+    assert until_refused(stage, consumer) == []
+
+
+@EVERY_PROTOCOL
+def test_markers_are_committed_with_the_leader_epoch_that_they_were_written_under(protocol):
+    stage = staged(protocol, records=20, committed=15)
+    with_markers(stage, 1)
+    elections = Elections(stage, 21)
+    consumer = stage.subscribed(factory=elections)
+    stage.collect(consumer, 5)
+    wait_idly(stage, consumer)
+    assert consumer.member.hand_over_passed()
+    (position,) = consumer.member.positions.values()
+    assert (position.first_offset, position.next_offset, position.leader_epoch) == (15, 22, 1)
+    assert position.record_count == 5
+    assert consumer.member.parts.reads.epochs.at(next(iter(consumer.member.positions)), 22) == 1
+
+
+def test_a_library_that_starts_over_behind_passed_markers_is_sought_behind_them():
+    stage = staged("consumer", records=20, committed=15)
+    with_markers(stage, 1)
+    elections = Elections(stage, 21)
+    consumer = stage.subscribed(factory=elections)
+    stage.collect(consumer, 5)
+    wait_idly(stage, consumer)
+    assert consumer.member.hand_over_passed()
+    elections.raw.seek(TopicPartition(SOURCE, 0, 0))
+    wait_idly(stage, consumer)
+    assert elections.sought == [(22, 1)]
 
 
 @EVERY_PROTOCOL

@@ -41,6 +41,7 @@ from eos_client.confluent.failures.position_failures import (
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
+from eos_client.core.passed_offsets import ends_in_markers_of_others, passed_work
 from eos_client.ports import Clock, MembershipSnapshot, input_partitions
 
 _BEFORE_UNCOMMITTED = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
@@ -154,6 +155,35 @@ class ConfluentConsumer:
             if refusal is not None:
                 return self._stop_at(batch, run.stop - 1, refusal)
         return messages
+
+    @owned(claims=True)
+    def hand_over_passed(self) -> bool:
+        """Count the offsets without records that the client library has passed as handed over; whether there are any.
+
+        The library's position is read now. It moves in the order in which records are handed over, and a seek takes it
+        away until something comes from there.
+        """
+        self.fetching.begin_call()
+        work = self._passed_work()
+        if work and not self.handed.work.positions:
+            self.work_since = self._clock()
+        for partition, position in work.items():
+            self.parts.reads.expect_next(partition, position.next_offset)
+            self.parts.reads.epochs.record(partition, position.next_offset, position.leader_epoch)
+            self.handed.hand_over(partition, position)
+        self.handed.journal = None
+        return bool(work)
+
+    def _passed_work(self) -> InputPositions:
+        parts = self.parts
+        undecided_or_waiting = parts.undecided.keys() | parts.records.spans().keys()
+        ours = self.membership.assigned - undecided_or_waiting
+        passed = self.library.passed_offsets(ends_in_markers_of_others(ours))
+        starting = parts.starts.waiting
+        parts.starts.check_passed({p: offset for p, offset in passed.items() if p in starting})
+        generation, next_offsets = self.membership.synced_generation, self.handed.next_offsets
+        found = {p: passed_work(next_offsets.get(p), passed[p], generation) for p in passed.keys() - starting}
+        return {partition: work for partition, work in found.items() if work is not None}
 
     def _stop_at(self, batch: Batch, index: int, refusal: KafkaException) -> list[Any]:
         """Return the messages before ``index`` and buffer the rest; raises ``refusal`` if ``index`` is 0."""

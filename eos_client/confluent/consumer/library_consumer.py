@@ -21,6 +21,7 @@ from eos_client.confluent.failures.kafka_errors import ErrorTranslation, is_fata
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.statistics import with_statistics_received
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
+from eos_client.core.passed_offsets import PassedOffset
 from eos_client.errors import ClusterUnfitError, CommitRefusedError, EosError, FatalClientError
 from eos_client.ports import Clock, input_partitions, is_simulated
 
@@ -258,6 +259,18 @@ class LibraryConsumer:
         except KafkaException:
             return None
         return None if watermarks is None else (int(watermarks[0]), int(watermarks[1]))
+
+    def passed_offsets(self, partitions: Partitions) -> dict[InputPartition, PassedOffset]:
+        """Return the library's positions, behind all that it has handed over and the transaction markers after that.
+
+        Left out are partitions of which nothing has come since they were assigned, or sought.
+        """
+        positions = self.raw.position(to_kafka(partitions))
+        return {
+            InputPartition(p.topic, p.partition): PassedOffset(p.offset, p.leader_epoch)
+            for p in positions
+            if p.offset >= 0
+        }
 
     def existing_partitions(self, topic: str, partitions: Partitions) -> Partitions:
         """Return those of a topic's ``partitions`` that it still has; all of them if no broker answers or knows it."""

@@ -21,6 +21,7 @@ from eos_client.confluent.consumer.library_consumer import LibraryConsumer, Rese
 from eos_client.confluent.consumer.rewinding import Seeks
 from eos_client.confluent.failures.position_failures import no_offset
 from eos_client.core.model import CommittedOffset, InputPartition, format_partitions
+from eos_client.core.passed_offsets import PassedOffset
 
 _RETRY_INTERVAL_S = 0.5
 _REPORT_AFTER_S = 30.0
@@ -206,6 +207,16 @@ class StartOffsets:
             self._starts[partition].is_withheld = True
         refused = self._seek_known_starts(arrived) | (arrived.keys() & self.withheld)
         return batch.without(frozenset(refused)) if refused else batch
+
+    def check_passed(self, passed: Mapping[InputPartition, PassedOffset]) -> None:
+        """Seek the partitions whose start has ``passed`` offsets without a record before any record came.
+
+        They are treated as a first record is: the client library may have started elsewhere, and it asks the broker
+        whether the log was truncated only where it is sought with a leader epoch.
+        """
+        arrived = {partition: _FirstRecord(*passed[partition]) for partition in passed.keys() & self.waiting}
+        self._learn(arrived)
+        self._seek_known_starts(arrived)
 
     def _start_of(self, partition: InputPartition) -> _Start:
         return self._starts.setdefault(partition, _Start())

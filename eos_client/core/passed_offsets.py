@@ -1,0 +1,42 @@
+"""Offsets without records at the end of a partition: transaction markers, and the records of aborted transactions.
+
+No reader is given them, but the client library's position passes them. A group that has committed the offset behind the
+last record only keeps a lag there for ever, so a loop without work commits the position behind them, as work without
+records: the gate decides on it, and an abort goes back to where it began.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from eos_client.core.internal_logs import OFFSETS_LOG
+from eos_client.core.model import GroupGeneration, InputPosition, Partitions
+
+LOOK_INTERVAL_S = 1.0
+"""How often, in seconds, a loop without work looks for such offsets, and so commits them, at most."""
+
+
+class PassedOffset(NamedTuple):
+    """The client library's position, and the leader epoch of what stands before it; None: not known."""
+
+    offset: int
+    leader_epoch: int | None
+
+
+def ends_in_markers_of_others(partitions: Partitions) -> Partitions:
+    """Return those of ``partitions`` into which the commit itself writes nothing: else it would have no end.
+
+    A transaction of offsets alone leaves its records and its marker in the group's own log, and nowhere else.
+    """
+    return frozenset(partition for partition in partitions if partition.topic != OFFSETS_LOG)
+
+
+def passed_work(next_offset: int | None, passed: PassedOffset, generation: GroupGeneration) -> InputPosition | None:
+    """Return the work of a partition that goes on at ``next_offset`` and has ``passed`` an offset without a record.
+
+    ``next_offset``: None: not known; a negative one is logical, the beginning of the log. Returns None where nothing
+    was passed.
+    """
+    if next_offset is None or passed.offset <= next_offset:
+        return None
+    return InputPosition(next_offset, passed.offset, generation, passed.leader_epoch, ((next_offset, passed.offset),))
