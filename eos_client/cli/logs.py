@@ -14,7 +14,6 @@ from typing import Any
 import structlog
 
 from eos_client.cli.failures import OutputLostError
-from eos_client.observe import Event, EventHook, LoopStarted
 
 REPEAT_INTERVAL_S = 10.0
 _THROTTLED_S_MIN = 5.0
@@ -108,26 +107,14 @@ class ClientErrors:
     """An ``error_cb`` that logs each kind of error once in `REPEAT_INTERVAL_S` seconds at most, and its repetitions.
 
     librdkafka reports each failed attempt to reconnect, twenty a second. The loop's own events say what an error means
-    for the loop.
+    for the loop. ``tells_errors``: an error that ends the loop need not repeat the text of what was logged here.
     """
 
+    tells_errors = True
+
     def __init__(self) -> None:
-        self._is_starting = False
         self._logged_at: dict[str, float] = {}
         self._repeated: dict[str, int] = {}
-
-    def hook_hiding_details_until_started(self, forward: EventHook) -> EventHook:
-        """Log only the kind of each error until the loop has started, because a failed start says the rest.
-
-        Returns a hook that passes each event on to ``forward``.
-        """
-        self._is_starting = True
-
-        def hook(event: Event, /) -> None:
-            self._is_starting = self._is_starting and not isinstance(event, LoopStarted)
-            forward(event)
-
-        return hook
 
     def __call__(self, error: Any) -> None:
         """Log the KafkaError ``error`` unless its kind was logged within the interval."""
@@ -137,8 +124,8 @@ class ClientErrors:
             return
         self._logged_at[kind] = now
         repeated = self._repeated.pop(kind, 0)
-        text = {} if self._is_starting else {"error": error.str()}
-        structlog.get_logger("eos_client").warning("client_error", kind=kind, **text, repeated=repeated)
+        log = structlog.get_logger("eos_client")
+        log.warning("client_error", kind=kind, error=error.str(), repeated=repeated)
 
 
 def log_throttling(event: Any) -> None:

@@ -47,9 +47,8 @@ def run_loop(
     """
     transform = load_transform(reference, takes_batches=takes_batches)
     given: dict[str, Any] = {"transform_batch" if takes_batches else "transform": transform}
-    client_errors = ClientErrors()
-    config = EosConfig({"log_level": LOG_LEVEL_CRITICAL, "error_cb": client_errors, **settings}, **options)
-    progress = LoopProgress(progress_interval_s, forward=client_errors.hook_hiding_details_until_started(log_event))
+    config = EosConfig({"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors(), **settings}, **options)
+    progress = LoopProgress(progress_interval_s, forward=log_event)
     if output_topic in input_topics:
         _LOG.warning("reads_its_own_output", topic=output_topic, advice="each output is an input again; is this meant?")
     with (

@@ -103,5 +103,8 @@ class LastErrors:
         return f"; the last undelivered output, to {self._undelivered}" if self._undelivered else ""
 
     def clause(self) -> str:
-        """Return the last error as the end of a sentence, or nothing."""
-        return "" if self.last is None else f"; the client last reported {self.last.name()}: {self.last.str()}"
+        """Return the last error as the end of a sentence, or nothing; without its text where that was told already."""
+        if self.last is None:
+            return ""
+        text = "" if getattr(self._application_error_cb, "tells_errors", False) else f": {self.last.str()}"
+        return f"; the client last reported {self.last.name()}{text}"

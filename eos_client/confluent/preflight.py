@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import asking, unreachable
+from eos_client.confluent.first_contact import FirstContact
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.error_codes import TOPIC_UNREADABLE
 from eos_client.core.model import is_pattern
@@ -22,6 +23,7 @@ from eos_client.core.output_topics import why_unfit_settings
 from eos_client.errors import ClusterUnfitError, EosError
 from eos_client.ports import Clock
 
+_FIRST_SLICE_S = 0.5
 _CREATION_WAIT_S = 5.0
 _SPREAD_WAIT_S = 2.0
 _RETRY_INTERVAL_S = 0.1
@@ -35,12 +37,16 @@ def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: 
     topic.
     """
     names = [t for t in topics if not is_pattern(t)]
-    ask = partial(consumer.list_topics, timeout=limit_s)
-    try:
-        _require(ask, names, "input", min(limit_s, _SPREAD_WAIT_S), clock)
-    except KafkaException as error:
-        consumer.serve_errors()
-        raise unreachable(consumer.settings, limit_s, consumer.library.last_errors) from error
+    last = consumer.library.last_errors
+
+    def ask() -> Any:
+        contact = FirstContact(last, limit_s, clock)
+        try:
+            return _answer(lambda slice_s: consumer.list_topics(timeout=slice_s), consumer.serve_errors, contact, clock)
+        except KafkaException as error:
+            raise unreachable(consumer.settings, contact.waited_s, last) from error
+
+    _require(ask, names, "input", min(limit_s, _SPREAD_WAIT_S), clock)
 
 
 def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], limit_s: float, clock: Clock) -> None:
@@ -89,6 +95,23 @@ def has_topic(consumer: ConfluentConsumer, topic: str, limit_s: float) -> bool |
     except KafkaException:
         return None
     return error is None or error.name() not in TOPIC_UNREADABLE
+
+
+def _answer(ask: Callable[[float], Any], serve: Callable[[], None], contact: FirstContact, clock: Clock) -> Any:
+    """Return what ``ask`` does, which is given a part of the time, so that it ends early for refused credentials.
+
+    The parts grow: a cluster whose answer takes long is given the time for it. Errors are served by ``serve``.
+    """
+    slice_s = _FIRST_SLICE_S
+    while True:
+        began_at, part_s = clock(), min(slice_s, contact.left_s)
+        try:
+            return ask(part_s)
+        except KafkaException:
+            serve()
+            if contact.is_over() or clock() - began_at < part_s / 2:  # an answer, and no silence
+                raise
+        slice_s *= 2
 
 
 def _require(ask: Callable[[], Any], topics: Sequence[str], role: str, wait_s: float, clock: Clock) -> None:

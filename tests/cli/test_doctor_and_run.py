@@ -23,7 +23,7 @@ from eos_client.cli.doctor import DoctorOptions, diagnose
 from eos_client.cli.doctor_checks import Level
 from eos_client.errors import EosError
 from eos_client.observe import TransactionCommitted
-from tests.support.secured_broker import Op, Permission, SecuredBroker, on_cluster, on_group, on_id, on_topic
+from tests.support.secured_broker import USER, Op, Permission, SecuredBroker, on_cluster, on_group, on_id, on_topic
 from tests.verification.topics import await_topics
 
 SAYS_WITHIN_S = 10.0
@@ -40,7 +40,7 @@ class SetUp:
 
     ``topic``: the settings of the output topic, which does not exist where that is None; ``sink``: a name of its own.
     ``names_topic``: each output names it, so that the loop does not know it at its start.
-    The lists say what the user may do with each of the four, on the secured broker; ``None``: the user is not asked.
+    ``login``: how the user logs in to the secured broker; the lists say what they may do there.
     """
 
     says: str = ""
@@ -52,6 +52,7 @@ class SetUp:
     has_key: bool = False
     names_topic: bool = False
     login: str | None = None
+    user: str = ""
     on_input: list[Any] = field(default_factory=lambda: READ)
     on_output: list[Any] = field(default_factory=lambda: WRITE)
     on_group: list[Any] = field(default_factory=lambda: READ)
@@ -130,6 +131,16 @@ TABLE: dict[str, SetUp] = {
     "compressed": of_client(compression_type="lz4"),
     "small messages": of_client(message_max_bytes="1000"),
     "a pinned id": SetUp(options={"transactional_id": ID}),
+    # -- credentials
+    "a password": SetUp(login="PLAIN", user=USER),
+    "a wrong password": SetUp(
+        says="Invalid username or password.*Correct the user name",
+        login="PLAIN",
+        user=USER,
+        settings={"sasl.password": "wr0ng-passw0rd"},
+    ),
+    "an unknown user": SetUp(says="invalid credentials.*Correct the user name", login="SCRAM-SHA-512"),
+    "a mechanism that the brokers lack": SetUp(says="Unsupported SASL mechanism", login="SCRAM-SHA-256"),
     # -- permissions
     "everything that is needed": user(),
     "everything, under KIP-848": user(settings=KIP_848),
@@ -185,9 +196,10 @@ class Rig:
         self.settings = {key: value.format(unique=unique) for key, value in made.settings.items()}
         self.bootstrap = self.broker
         if made.login is not None:
-            self.settings |= secured.login(made.login, unique)
+            user = made.user or unique
+            self.settings = secured.login(made.login, user) | self.settings
             self.bootstrap = self.settings.pop("bootstrap.servers")
-            secured.grant(unique, *self._permissions())
+            secured.grant(user, *self._permissions())
         loader = Producer({"bootstrap.servers": self.broker})
         for number in range(5):
             loader.produce(existing, b"%d" % number, key=b"k")

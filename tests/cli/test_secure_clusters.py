@@ -175,7 +175,7 @@ def wrong_logins(broker: Any, tokens: str) -> dict[str, tuple[dict[str, str], st
 
 
 def why_refused(login: dict[str, str], site: Site, source: str) -> AuthenticationError:
-    """What a loop with that login ends with, after it has tried for as long as a cluster may take to start."""
+    """What a loop with that login ends with."""
     config = EosConfig(login, group_id=f"{site.prefix}-group", start_timeout_s=20)
     with pytest.raises(AuthenticationError) as refused, ExactlyOnceLoop(config, [source], lambda _: []) as loop:
         loop.run()
@@ -202,7 +202,9 @@ def test_credentials_that_are_refused_end_every_command_with_a_status_of_their_o
         assert wrong[name][1] in str(error), name
         assert exit_code_of(error) == 14
     messages = [command.err.splitlines()[-1] for command in commands]
-    assert all("Invalid username or password" in message for message in messages)
+    (told, *_) = [line for line in commands[0].err.splitlines() if "client_error" in line]
+    assert all("Invalid username or password" in text for text in (told, *messages[1:])), commands[0].err
+    assert "the client last reported _AUTHENTICATION" in messages[0]
     for message in (*messages, *map(str, errors.values())):
         assert "Correct the user name, the password or token, or the certificates" in message
     assert "wr0ng-passw0rd" not in "".join([*map(str, errors.values()), *(each.err + each.out for each in commands)])

@@ -4,18 +4,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.preflight import require_topics
-from eos_client.errors import ClusterUnfitError
+from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 from eos_client.testing.simulator import SimulatedClock
 
 
 class Consumer:
     """Answers with one more known topic each time."""
 
+    library = SimpleNamespace(last_errors=LastErrors(None))
+
     def __init__(self, *topics):
         self._topics = topics
         self.asked = 0
+        self.settings = {"bootstrap.servers": "nowhere:1"}
+
+    def serve_errors(self):
+        pass
 
     def list_topics(self, timeout):
         assert timeout > 0
@@ -33,3 +41,43 @@ def test_a_topic_that_stays_unknown_is_named():
     consumer: Any = Consumer("orders", "bills")
     with pytest.raises(ClusterUnfitError, match=r"'bils' does not exist .* did you mean 'bills'"):
         require_topics(consumer, ["orders", "bils"], 0.5, SimulatedClock())
+
+
+class Slow(Consumer):
+    """Answers a question that has `needs_s` seconds, and breaks one off early with `breaks_off_s`."""
+
+    def __init__(self, clock, needs_s, breaks_off_s=None):
+        super().__init__("orders")
+        self._clock, self._needs_s, self._breaks_off_s = clock, needs_s, breaks_off_s
+        self.given: list[float] = []
+
+    def list_topics(self, timeout):
+        self.given.append(timeout)
+        self.asked = 1
+        if timeout >= self._needs_s:
+            return super().list_topics(timeout)
+        self._clock.sleep(timeout if self._breaks_off_s is None else self._breaks_off_s)
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer"))
+
+
+def test_an_answer_that_takes_long_is_given_more_time_with_each_question():
+    clock = SimulatedClock()
+    consumer: Any = Slow(clock, needs_s=3.0)
+    require_topics(consumer, ["orders"], 10.0, clock)
+    assert consumer.given == [0.5, 1.0, 2.0, 4.0]
+
+
+def test_a_silence_is_waited_out():
+    clock = SimulatedClock()
+    consumer: Any = Slow(clock, needs_s=60.0)
+    with pytest.raises(ClusterUnavailableError, match="within 10 s"):
+        require_topics(consumer, ["orders"], 10.0, clock)
+    assert clock() == sum(consumer.given) == 10.0
+
+
+def test_an_error_that_comes_at_once_is_the_answer():
+    clock = SimulatedClock()
+    consumer: Any = Slow(clock, needs_s=60.0, breaks_off_s=0.1)
+    with pytest.raises(ClusterUnavailableError):
+        require_topics(consumer, ["orders"], 10.0, clock)
+    assert consumer.given == [0.5]

@@ -134,10 +134,20 @@ def test_a_pending_start_offset_is_asked_for_again_on_the_given_clock(cluster):
     assert all(0.5 <= gap < 0.7 for gap in gaps)
 
 
-@pytest.mark.parametrize(("require", "limit_s"), [(require_topics, 2), (require_output_topics, 5)])
-def test_a_missing_topic_is_asked_for_again_on_the_given_clock(require, limit_s, cluster, passed):
-    with pytest.raises(ClusterUnfitError, match="'orders' does not exist"):
-        require(cluster.consumer(BROKERS | {"group.id": "billing"}), ["orders"], LONG_S, cluster.clock)
+REQUIRED = {
+    "input": (2, lambda clients: require_topics(clients.consumer.member, ["bills"], LONG_S, clients.cluster.clock)),
+    "output": (
+        5,
+        lambda clients: require_output_topics(clients.producer.adapter, ["bills"], LONG_S, clients.cluster.clock),
+    ),
+}
+
+
+@pytest.mark.parametrize("role", REQUIRED)
+def test_a_missing_topic_is_asked_for_again_on_the_given_clock(role, cluster, passed):
+    limit_s, require = REQUIRED[role]
+    with pytest.raises(ClusterUnfitError, match=f"{role} topic 'bills' does not exist"):
+        require(Clients(cluster))
     assert limit_s <= passed() < limit_s + 1
 
 

@@ -6,10 +6,12 @@ import pytest
 
 from eos_client.clients import input_events
 from eos_client.errors import AuthenticationError
+from eos_client.observe import LoopStarted
 from eos_client.testing.simulator import SimulatedCluster
 from tests.loop.bench import Bench
 
 LIMIT_S = 60.0
+START_LIMIT_S = 30.0
 REPORTED_AT_S = 5.0
 QUESTIONS_MAX = 1_000
 
@@ -17,6 +19,32 @@ QUESTIONS_MAX = 1_000
 @pytest.fixture(autouse=True)
 def without_questions_about_topics(monkeypatch):
     monkeypatch.setattr(input_events, "_LOOK_INTERVAL_S", math.inf)
+
+
+class Starting:
+    """A loop that starts while its first questions are `lost` and the credentials are refused, at once and again."""
+
+    def __init__(self, lost):
+        self.cluster = SimulatedCluster(seed=1)
+        self.bench = Bench(self.cluster, lambda record: [], start_timeout_s=START_LIMIT_S)
+        for at_s in (0.1, 0.6):
+            self.cluster.after(at_s, lambda: self.cluster.report_error("_AUTHENTICATION", "consumer-1"))
+        for _ in range(lost):
+            self.cluster.lose_request("Metadata")
+        self.cluster.after(LIMIT_S, self.bench.loop.stop)
+
+
+def test_a_start_whose_credentials_are_refused_ends_long_before_its_limit():
+    starting = Starting(lost=QUESTIONS_MAX)
+    with pytest.raises(AuthenticationError, match=r"within [23]\S* s; the client last reported _AUTHENTICATION"):
+        starting.bench.run()
+    assert starting.cluster.clock() < START_LIMIT_S / 5
+
+
+def test_a_start_goes_on_where_the_credentials_are_taken_a_moment_later():
+    starting = Starting(lost=1)
+    starting.bench.run()
+    assert starting.bench.events(LoopStarted)
 
 
 class Idle:

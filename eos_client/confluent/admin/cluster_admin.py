@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -29,6 +29,7 @@ from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
 from eos_client.confluent.failures.kafka_errors import kafka_error
+from eos_client.confluent.first_contact import FirstContact
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.listener_probe import how_to_speak
 from eos_client.core.error_codes import (
@@ -51,6 +52,8 @@ _T = TypeVar("_T")
 _NO_TOPIC = frozenset({TOPIC_UNKNOWN, TOPIC_NAME_REFUSED})
 _NOT_THERE = _NO_TOPIC | {GROUP_UNKNOWN}
 _RETRY_INTERVAL_S = 0.05
+_ANSWER_SLICE_S = 0.1
+_ANSWER_GRACE_S = 5.0  # after the client library's own limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         self._bootstrap = bootstrap_servers
         self._timeout_s = timeout_s
         self._errors = LastErrors(None)
+        self._was_answered = False
         settings = {"log_level": LOG_LEVEL_CRITICAL, **(config or {}), "bootstrap.servers": bootstrap_servers}
         settings["error_cb"] = self._errors
         self._protocol = settings.get("security.protocol", "plaintext")
@@ -244,7 +248,7 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         offsets = self._with_retries(ends, is_unanswered=_unknown)
         if unknown := _unknown(offsets):
             what = f"no leader answered where partitions {unknown} of {topic} end"
-            raise self._unavailable(what, "a broker is silent or down")
+            raise self._unavailable(what, "a broker is silent or down", self._timeout_s)
         return offsets
 
     def group(self, group_id: str) -> GroupDescription | None:
@@ -274,28 +278,40 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         return retrying(ask)
 
     def _answer(self, future: Future[Any], intent: str, *, tolerated: Collection[str] = ()) -> Any:
+        contact = FirstContact(
+            self._errors, self._timeout_s + _ANSWER_GRACE_S, time.monotonic, was_answered=self._was_answered
+        )
+        while not wait([future], _ANSWER_SLICE_S).done:
+            self._client.poll(0)
+            if contact.is_over():
+                raise self._silence(contact.waited_s)
         try:
-            return future.result(timeout=self._timeout_s + 5.0)
+            answer = future.result()
         except KafkaException as error:
             if kafka_error(error).name() in tolerated:
                 return None
             raise self._refusal(error, intent) from error
+        self._was_answered = True
+        return answer
 
     def _refusal(self, error: KafkaException, intent: str) -> EosError:
         if kafka_error(error).name() not in UNREACHABLE:
             way_out = ". Allow it to this client" if kafka_error(error).name() in FORBIDDEN else ""
             return ClusterUnfitError(f"the cluster would not {intent}: {kafka_error(error).str()}{way_out}")
+        return self._silence(self._timeout_s)
+
+    def _silence(self, waited_s: float) -> EosError:
         self._client.poll(0)
         what = f"no broker answered at {self._bootstrap}"
         if lacks_credentials(self._errors.last):
             what = f"the brokers at {self._bootstrap} refuse this client, or it them"
-        return self._unavailable(what, "no connection could be made")
+        return self._unavailable(what, "no connection could be made", waited_s)
 
-    def _unavailable(self, what: str, unexplained: str) -> EosError:
+    def _unavailable(self, what: str, unexplained: str, waited_s: float) -> EosError:
         self._client.poll(0)  # serves the error callback: the reason behind "timed out"
         reason = self._errors.last
         cause = unexplained if reason is None else reason.str()
-        what = f"{what} within {self._timeout_s:g} s ({cause})"
+        what = f"{what} within {waited_s:g} s ({cause})"
         way_out = "" if reason is None else how_to_speak(self._bootstrap, self._protocol)
         if lacks_credentials(reason):
             return AuthenticationError(f"{what}. {way_out or HOW_TO_AUTHENTICATE}")

@@ -14,8 +14,9 @@ import tenacity
 from confluent_kafka import KafkaError, KafkaException, libversion
 
 from eos_client import errors
-from eos_client.confluent.diagnosis import why_init_failed
+from eos_client.confluent.diagnosis import unreachable, why_init_failed
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
+from eos_client.confluent.first_contact import FirstContact
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest
@@ -66,6 +67,7 @@ class Registration:
         self._attempt_s = attempt_s
         self._give_up_at = math.inf
         self._lost: errors.EosError | None = None
+        self._was_registered = False
 
     def init_transactions(self, limit_s: float) -> None:
         """Register the id; builds a new handle when this one is finished, or has no id."""
@@ -112,21 +114,24 @@ class Registration:
             self._release_other_handles()
             library.abandoned_inits.take_from_process(library.registration_key)
             _UNANSWERED.add(weakref.ref(self, _UNANSWERED.discard))
+        contact = FirstContact(library.last_errors, limit_s, self._clock, was_answered=self._was_registered)
         try:
-            self._initialise_within(limit_s, meanwhile)
+            self._initialise_within(contact, meanwhile)
         except (errors.RetriableError, errors.RebuildProducerError) as error:
             if self.is_past_deadline:
                 raise errors.ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
+            if contact.is_refused:
+                waited_s = contact.waited_s
+                raise unreachable(library.settings, waited_s, library.last_errors, cause=error, refused=True) from error
             simulated = not library.thread.is_real
             raise why_init_failed(library.settings, library.last_errors, limit_s, error, simulated=simulated) from error
         _UNANSWERED.discard(weakref.ref(self))
+        self._was_registered = True
         library.abandoned_inits.record_init()
         library.init.mark_answered()
         self._calls.mark_outcome_known()
 
-    def _initialise_within(self, limit_s: float, meanwhile: Callable[[], None]) -> None:
-        deadline = self._clock() + limit_s
-
+    def _initialise_within(self, contact: FirstContact, meanwhile: Callable[[], None]) -> None:
         def prepare_next(_: tenacity.RetryCallState) -> None:
             meanwhile()
             if not self.library.init.is_resumable:
@@ -135,15 +140,15 @@ class Registration:
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
             retry=tenacity.retry_if_exception_type((errors.RetriableError, errors.RebuildProducerError)),
-            stop=lambda _: self.is_past_deadline or self._clock() >= deadline,
+            stop=lambda _: self.is_past_deadline or contact.is_over(),
             wait=tenacity.wait_exponential(multiplier=0.001, max=1.0),
             before_sleep=prepare_next,
             reraise=True,
         )
-        retrying(self._init_once, deadline)
+        retrying(self._init_once, contact)
 
-    def _init_once(self, deadline: float) -> None:
-        attempt_s = min(self._attempt_s, max(_INIT_ATTEMPT_MIN_S, deadline - self._clock()))
+    def _init_once(self, contact: FirstContact) -> None:
+        attempt_s = min(self._attempt_s, max(_INIT_ATTEMPT_MIN_S, contact.left_s))
         raw, init = self.library.raw, self.library.init
         init.mark_requested()
         try:
