@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -14,7 +12,7 @@ from tests.support.waiting import wait_for
 from tests.verification.brokers import RunningBroker
 from tests.verification.checker import Rule, Status, check
 from tests.verification.protocols import LATEST_VERSION
-from tests.verification.segments import BATCH_HEAD, COMMIT_MARKER, CONTROL, TRANSACTIONAL, Fates, fates
+from tests.verification.segments import Fates, fates
 from tests.verification.topics import Loader, Watcher, create_topics, read_all, read_history
 
 TIMEOUT_S = 60.0
@@ -36,24 +34,6 @@ def settled(broker: RunningBroker, *, open_records: int) -> Fates:
     """Markers are written a moment after the producer has its answer."""
     wait_for(lambda: len(fates(broker.directory, TOPIC).unfinished) == open_records, f"{open_records} open records")
     return fates(broker.directory, TOPIC)
-
-
-def batch(offset: int, epoch: int, *, marker: int | None = None) -> bytes:
-    """A batch of one record of producer 7; its value is left out, a `marker`'s key is there."""
-    key = b"" if marker is None else struct.pack(">hh", 0, marker)
-    record = bytes([0, 0, 0, 2 * len(key)]) + key + bytes([1, 0])
-    body = bytes([2 * len(record)]) + record
-    attributes = TRANSACTIONAL if marker is None else TRANSACTIONAL | CONTROL
-    length = BATCH_HEAD.size - 12 + len(body)
-    return BATCH_HEAD.pack(offset, length, 0, 2, 0, attributes, 0, 0, 0, 7, epoch, 0, 1) + body
-
-
-def test_records_that_the_commit_of_a_later_epoch_shows_are_told_apart(tmp_path: Path) -> None:
-    directory = tmp_path / "out-3"
-    directory.mkdir()
-    written = [batch(0, 5), batch(1, 5, marker=COMMIT_MARKER), batch(2, 5), batch(3, 6), batch(4, 6, marker=1)]
-    (directory / "0.log").write_bytes(b"".join(written))
-    assert fates(tmp_path, "out") == Fates(committed={(3, 0), (3, 2), (3, 3)}, revived={(3, 2)})
 
 
 def test_tells_committed_aborted_and_unfinished_records_apart(broker: RunningBroker) -> None:

@@ -7,16 +7,19 @@ can check a run again. One rule, one violation kind; each kind has a hand-writte
 from __future__ import annotations
 
 import enum
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 SAMPLES_MAX = 5
 
 # A transaction completed while the restarting broker is still fenced is recorded complete *without* its markers; a
 # later commit by that producer then makes stale outputs visible. The broker says so in its log, and nowhere else.
 BROKER_ATOMICITY_HOLE = "Couldn't find leader endpoint"
+COORDINATOR_STARTS = re.compile(r"Leader __transaction_state-(\d+) .* starts at leader epoch (\d+) from offset (\d+) ")
 
 
 class Rule(enum.Enum):
@@ -54,8 +57,7 @@ class History:
 
     `outputs`: the final read_committed read. `watched`: what a read_committed reader saw while the run went on.
     `aborted`, `unfinished`: (partition, offset) of output records whose transaction the log itself shows as aborted
-    or without an end, `revived`: which the commit of a later epoch has made visible. `hanging_offsets`: the same places
-    of offsets that no marker ends. `committed`: the group's offsets, None where there is none. `broker_log`: its lines.
+    or without an end. `committed`: the group's offsets, None where there is none. `broker_log`: its lines.
     """
 
     inputs: Sequence[Stored]
@@ -65,8 +67,6 @@ class History:
     watched: Sequence[Stored] = ()
     aborted: AbstractSet[tuple[int, int]] = frozenset()
     unfinished: AbstractSet[tuple[int, int]] = frozenset()
-    revived: AbstractSet[tuple[int, int]] = frozenset()
-    hanging_offsets: AbstractSet[tuple[int, int]] = frozenset()
     broker_log: Iterable[str] = ()
 
 
@@ -135,20 +135,27 @@ def check(history: History) -> Verdict:
 
 
 def _hole(history: History, *, is_violated: bool) -> str:
-    """What the log itself says of a transaction that the brokers have torn apart; empty if they have not."""
+    """What the brokers' logs say of atomicity that the brokers themselves have broken; empty if they have not."""
     line = next((line for line in history.broker_log if BROKER_ATOMICITY_HOLE in line), None)
     if line is not None:
         return f"broker completed a transaction without markers: {line.strip()}"
-    if history.revived:
-        return f"the coordinator has lost a transaction: a later commit has shown {_places(history.revived)}"
-    if is_violated and history.hanging_offsets:
-        return f"the coordinator has lost a transaction: its offsets hang at {_places(history.hanging_offsets)}"
+    return _lost_decision(history.broker_log) if is_violated else ""
+
+
+def _lost_decision(broker_log: Iterable[str]) -> str:
+    """Whether a transaction coordinator has acted on records that were cut off from its log afterwards.
+
+    It loads its log up to the end, also what is not replicated yet: partitions, offsets and even decisions. If the
+    next leader begins before that end, it knows nothing of them.
+    """
+    starts = [tuple(map(int, found.groups())) for line in broker_log if (found := COORDINATOR_STARTS.search(line))]
+    for (log, epoch, start), (next_log, _, next_start) in pairwise(sorted(starts)):
+        if log == next_log and next_start < start:
+            return (
+                f"the transaction coordinator of log {log} began at offset {start} (leader epoch {epoch}), the next "
+                f"one at {next_start}: what the first one did in between is unknown to the second"
+            )
     return ""
-
-
-def _places(found: AbstractSet[tuple[int, int]]) -> str:
-    samples = [f"{partition}@{offset}" for partition, offset in sorted(found)[:SAMPLES_MAX]]
-    return f"{len(found)} records, such as {', '.join(samples)}"
 
 
 def _lost(history: History) -> _Findings:

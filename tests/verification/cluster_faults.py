@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BROKERS = (1, 2, 3)
 TRANSACTIONS_TOPIC = "__transaction_state"
+GROUPS_TOPIC = "__consumer_offsets"
 MOVE_EVERY_S = 1.0
 STANDS_S, DOWN_S = (4.0, 8.0), (1.0, 6.0)
 IN_SYNC_POLL_S = 0.2

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.verification.brokers import RunningBroker
-from tests.verification.cluster_faults import TRANSACTIONS_TOPIC, BrokerKiller, LeaderMover
+from tests.verification.cluster_faults import GROUPS_TOPIC, TRANSACTIONS_TOPIC, BrokerKiller, LeaderMover
 from tests.verification.commands import Contender, Transform
 from tests.verification.nemesis import Action, FaultPlan, Step, execute, schedule
 from tests.verification.protocols import SESSION_TIMEOUT_S, GroupProtocol
 from tests.verification.rig import Judgement, Load, Rig
-from tests.verification.topics import GROUPS_TOPIC
 
 LOAD = Load(partitions=4, rate_per_s=1500)
 MOVING_LOAD = Load(partitions=4, rate_per_s=500)

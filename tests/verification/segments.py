@@ -26,37 +26,29 @@ class Batch:
     first_offset: int
     last_offset: int
     producer_id: int
-    producer_epoch: int
     transactional: bool
     marker: int | None
 
 
 @dataclass(slots=True)
 class Fates:
-    """(partition, offset) of every transactional record by how its transaction ended.
-
-    `revived`: those that the commit of a later epoch has made visible. librdkafka commits at the epoch at which it has
-    written, so their own transaction was lost by its coordinator and has no end of its own.
-    """
+    """(partition, offset) of every transactional record by how its transaction ended."""
 
     committed: set[tuple[int, int]] = field(default_factory=set)
     aborted: set[tuple[int, int]] = field(default_factory=set)
     unfinished: set[tuple[int, int]] = field(default_factory=set)
-    revived: set[tuple[int, int]] = field(default_factory=set)
 
 
 def batches(segment: bytes) -> Iterator[Batch]:
     """The batches of one segment; an incomplete one at the end is still being written and is left out."""
     at = 0
     while at + BATCH_HEAD.size <= len(segment):
-        first, length, _, _, _, attributes, last_delta, _, _, producer_id, epoch, _, _ = BATCH_HEAD.unpack_from(
-            segment, at
-        )
+        first, length, _, _, _, attributes, last_delta, _, _, producer_id, _, _, _ = BATCH_HEAD.unpack_from(segment, at)
         end = at + 12 + length
         if length <= 0 or end > len(segment):
             return
         marker = _marker(segment[at + BATCH_HEAD.size : end]) if attributes & CONTROL else None
-        yield Batch(first, first + last_delta, producer_id, epoch, bool(attributes & TRANSACTIONAL), marker)
+        yield Batch(first, first + last_delta, producer_id, bool(attributes & TRANSACTIONAL), marker)
         at = end
 
 
@@ -84,16 +76,14 @@ def fates(log_directory: Path, topic: str) -> Fates:
 
 
 def _follow(partition_directory: Path, partition: int, found: Fates) -> None:
-    open_records: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+    open_records: dict[int, set[tuple[int, int]]] = defaultdict(set)
     for segment in sorted(partition_directory.glob("*.log")):
         for batch in batches(segment.read_bytes()):
             if batch.marker is not None:
-                ended = open_records.pop(batch.producer_id, {})
+                ended = open_records.pop(batch.producer_id, set())
                 (found.committed if batch.marker == COMMIT_MARKER else found.aborted).update(ended)
-                if batch.marker == COMMIT_MARKER:
-                    found.revived.update(place for place, epoch in ended.items() if epoch != batch.producer_epoch)
             elif batch.transactional:
-                for offset in range(batch.first_offset, batch.last_offset + 1):
-                    open_records[batch.producer_id][partition, offset] = batch.producer_epoch
+                offsets = range(batch.first_offset, batch.last_offset + 1)
+                open_records[batch.producer_id].update((partition, offset) for offset in offsets)
     for still_open in open_records.values():
         found.unfinished.update(still_open)

@@ -21,7 +21,6 @@ from tests.verification.commands import Transform
 from tests.verification.protocols import TRANSACTION_TIMEOUT_MS
 from tests.verification.segments import Fates, fates
 
-GROUPS_TOPIC = "__consumer_offsets"
 FLUSH_TIMEOUT_S = 60.0
 LOAD_TICK_S = 0.01
 
@@ -252,7 +251,6 @@ def read_history(
     """Everything the checker needs, from the broker, its data on disk and its log."""
     inputs = read_all(broker.bootstrap, source, partitions)
     found = _settled_fates(broker, sink)
-    offsets = _settled_fates(broker, GROUPS_TOPIC)
     return History(
         inputs=inputs if transform is Transform.COPY else halves_of(inputs),
         outputs=read_all(broker.bootstrap, sink, partitions),
@@ -261,8 +259,6 @@ def read_history(
         watched=watched,
         aborted=found.aborted,
         unfinished=found.unfinished,
-        revived=found.revived,
-        hanging_offsets=offsets.unfinished,
         broker_log=tuple(broker.log_lines()),
     )
 
@@ -279,19 +275,18 @@ def halves_of(inputs: Sequence[Stored]) -> list[Stored]:
     ]
 
 
-def _settled_fates(broker: RunningBroker, topic: str) -> Fates:
+def _settled_fates(broker: RunningBroker, sink: str) -> Fates:
     """A committed transaction's markers come a moment later, a killed worker's transaction ends by its timeout."""
     deadline_s = time.monotonic() + TRANSACTION_TIMEOUT_MS / 1000 + ANSWER_TIMEOUT_S
-    while (found := _fates(broker, topic)).unfinished and time.monotonic() < deadline_s:
+    while (found := _fates(broker, sink)).unfinished and time.monotonic() < deadline_s:
         time.sleep(0.2)
     return found
 
 
-def _fates(broker: RunningBroker, topic: str) -> Fates:
+def _fates(broker: RunningBroker, sink: str) -> Fates:
     """What any replica has: one that is behind has records of which the others know the end."""
-    replicas = [fates(directory, topic) for directory in broker.directories]
+    replicas = [fates(directory, sink) for directory in broker.directories]
     committed = {place for found in replicas for place in found.committed}
     aborted = {place for found in replicas for place in found.aborted}
     unfinished = {place for found in replicas for place in found.unfinished} - committed - aborted
-    revived = {place for found in replicas for place in found.revived}
-    return Fates(committed, aborted, unfinished, revived)
+    return Fates(committed, aborted, unfinished)
