@@ -35,6 +35,7 @@ _TRANSACTION_TIMEOUT_MS = 60_000
 _HANDLE_IDLE_S_MAX = 3600.0
 _SESSION_TIMEOUT_MS, _HEARTBEAT_INTERVAL_MS = 45_000, 3_000  # librdkafka's defaults
 _SLOTS_MAX = 10_000
+KEPT_PRODUCERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ class SinkSettings:
     start_timeout_s: float = 30.0
     commit_timeout_s: float = 30.0
     sibling_timeout_s: float = 10.0
+    kept_producers: int = KEPT_PRODUCERS
+    """How many idle producers a Python worker keeps between tasks, at most."""
     handle_idle_s: float = _HANDLE_IDLE_S_MAX
     """How long the producer of a slot may be idle and still be reused: brokers forget unused ids."""
 
@@ -84,8 +87,10 @@ class SinkSettings:
         self._check_names()
         if not self.bootstrap_servers:
             raise ConfigurationError("bootstrap_servers is empty. Give host:port of one or more brokers.")
-        if not isinstance(self.slots, int) or isinstance(self.slots, bool) or not 0 < self.slots <= _SLOTS_MAX:
-            raise ConfigurationError(f"slots={self.slots!r} must be a whole number from 1 to {_SLOTS_MAX}.")
+        for name, least in (("slots", 1), ("kept_producers", 0)):
+            number = getattr(self, name)
+            if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= _SLOTS_MAX:
+                raise ConfigurationError(f"{name}={number!r} must be a whole number from {least} to {_SLOTS_MAX}.")
         for name, meaning in (("adopt_ledger", "one ledger in one state"), ("accept_batch", "one batch")):
             token = getattr(self, name)
             if token is not None and not isinstance(token, str):

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.progress import SinkProgress
-from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
+from eos_client.integration.spark.settings import KEPT_PRODUCERS, DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.spark_query import running_query
 from eos_client.observe import EventHook, log_event
 
@@ -32,6 +32,7 @@ class EosKafkaSink:
         other rows now than some of its slots have committed; the error says what is lost or doubled then.
     :param ledger_topic: the topic whose partitions carry the ledger; ``<sink_id>-ledger`` by default.
     :param query_id: stands for Spark's query id where that cannot be seen (Spark Connect).
+    :param kept_producers: how many producers each Python worker keeps between batches, at most.
     :param hook: receives the events of the driver.
     :param on_step: called on the executors at each step of a slot; a seam for tests.
     :param on_driver_step: called on the driver at ``lease_held``, ``job_done``, ``marker_committed``; likewise.
@@ -56,6 +57,7 @@ class EosKafkaSink:
         start_timeout_s: float = 30.0,
         commit_timeout_s: float = 30.0,
         sibling_timeout_s: float = 10.0,
+        kept_producers: int = KEPT_PRODUCERS,
         hook: EventHook = log_event,
         on_step: StepObserver | None = None,
         on_driver_step: DriverStepObserver | None = None,
@@ -77,6 +79,7 @@ class EosKafkaSink:
             start_timeout_s=start_timeout_s,
             commit_timeout_s=commit_timeout_s,
             sibling_timeout_s=sibling_timeout_s,
+            kept_producers=kept_producers,
         )
         self._hook = hook
         self._on_step = on_step

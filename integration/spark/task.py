@@ -36,7 +36,14 @@ from eos_client.integration.spark.progress import StepClock
 from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
-from eos_client.integration.spark.worker_clients import READERS, SLOTS, IdleSlot, cluster_key, new_reader
+from eos_client.integration.spark.worker_clients import (
+    READERS,
+    READERS_MAX,
+    SLOTS,
+    IdleSlot,
+    cluster_key,
+    new_reader,
+)
 from eos_client.ports import Clock
 
 if TYPE_CHECKING:
@@ -339,7 +346,7 @@ class SlotAttempt:
 
     def leave(self) -> None:
         """Return the reader for reuse; abort an open transaction and close a producer that was not kept."""
-        READERS.put(self._key, self._reader)
+        READERS.put(self._key, self._reader, READERS_MAX, lambda *_: True)
         producer, self._producer = self._producer, None
         if producer is None:
             return
@@ -358,7 +365,13 @@ class SlotAttempt:
         self._producer = None
         producer.ownership.disown()
         self._holder = producer.name
-        SLOTS.put((self._key, self._slot), IdleSlot(producer, self._run, self._task.batch_id, entry))
+        idle = IdleSlot(producer, self._run, self._task.batch_id, entry)
+        SLOTS.put((self._key, self._slot), idle, self._settings.kept_producers, self._makes_room)
+
+    def _makes_room(self, key: tuple[Hashable, int], idle: IdleSlot) -> bool:
+        """Whether ``idle`` is another sink's, or of a slot that another worker has begun: they begin in their order."""
+        cluster, slot = key
+        return cluster != self._key or (slot < self._slot and idle.batch_id < self._task.batch_id)
 
     # -- reporting ---------------------------------------------------------------------------------------------------
 

@@ -23,18 +23,16 @@ from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.integration.spark.settings import PickledFunction, SinkSettings
 
-_KEPT_MAX = min(128, 16 * (os.cpu_count() or 1))
-
+READERS_MAX = 4
 
 K = TypeVar("K", bound=Hashable)
 C = TypeVar("C", bound="LedgerReader | IdleSlot")
 
 
 class IdleClients(Generic[K, C]):
-    """Idle clients of this process by key, at most ``kept_max`` of them."""
+    """Idle clients of this process by key."""
 
-    def __init__(self, kept_max: int = _KEPT_MAX) -> None:
-        self._kept_max = kept_max
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._idle: OrderedDict[K, C] = OrderedDict()
@@ -45,13 +43,18 @@ class IdleClients(Generic[K, C]):
         with self._idle_here() as idle:
             return idle.pop(key, None)
 
-    def put(self, key: K, client: C) -> None:
-        """Keep ``client`` for the next ``take`` of ``key``."""
+    def put(self, key: K, client: C, kept_max: int, makes_room: Callable[[K, C], bool]) -> None:
+        """Keep ``client`` for the next ``take`` of ``key``, where at most ``kept_max`` clients are kept.
+
+        The oldest one that ``makes_room`` is closed for another, and else the newest, at first ``client`` itself: keys
+        come again in the same order, so the oldest would be closed shortly before its own.
+        """
         with self._idle_here() as idle:
             surplus = [idle.pop(key)] if key in idle else []
             idle[key] = client
-            if len(idle) > self._kept_max:
-                surplus.append(idle.popitem(last=False)[1])
+            while len(idle) > kept_max:
+                first = (each for each, kept in idle.items() if each != key and makes_room(each, kept))
+                surplus.append(idle.pop(next(first, next(reversed(idle)))))
         for each in surplus:
             each.close()
 

@@ -235,6 +235,8 @@ def test_the_sink_is_a_plain_value_that_travels():
         ({"slots": 0}, "slots=0"),
         ({"slots": True}, "slots=True"),
         ({"slots": 2.0}, "slots=2.0"),
+        ({"kept_producers": -1}, "kept_producers=-1 must be a whole number from 0 to 10000"),
+        ({"kept_producers": None}, "kept_producers=None"),
         ({"adopt_ledger": True}, "the token that a refusal prints"),
         ({"accept_batch": 7}, "the token that a refusal prints"),
         ({"stable_input": "yes"}, 'must be None or "stage"'),

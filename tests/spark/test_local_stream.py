@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
+
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from eos_client.integration.spark import SinkProgress
 from eos_client.observe import SparkBatchWritten, SparkRunStarted
+from tests.benchmarks.worker_load import LoadClock, load_of, loads
 from tests.spark.local_query import adoption_token, each_once
+from tests.support.waiting import wait_for
+
+THREADS_OF_A_CLIENT, CONNECTIONS_OF_A_CLIENT = 5, 2
+BARE_THREADS, BARE_CONNECTIONS = 8, 5
+"""Of a worker with a reader of the ledger."""
 
 
 def test_each_value_arrives_once_over_several_batches_and_a_restart(local):
@@ -145,3 +154,27 @@ def test_the_number_of_slots_may_change_between_whole_batches(local, again):
     local.spark_log.forget_commit(3)
     assert local.stream(local.sink(slots=3), 5) is None
     assert local.values() == each_once(0, 200)
+
+
+@pytest.mark.usefixtures("own_workers")
+@pytest.mark.parametrize("kept", [0, 2])
+def test_a_worker_that_writes_many_slots_keeps_threads_and_connections_of_few(local, tmp_path, kept):
+    noted = tmp_path / "loads"
+    noted.mkdir()
+    sink = local.sink(slots=12, kept_producers=kept, on_step=LoadClock(str(noted)))
+    assert local.stream(sink, 4) is None
+    assert len(loads(noted)) == 48, "each slot of four batches"
+    assert 48 - 6 * kept <= sink.progress().handles_started <= 48
+    for worker in noted.iterdir():
+        wait_for(partial(is_bounded, int(worker.name), kept), f"a worker that keeps {kept}")
+
+
+def is_bounded(worker, kept):
+    """Whether the worker has what a reader of the ledger and the producers that it may keep need, or has ended."""
+    with suppress(FileNotFoundError):
+        load = load_of(worker)
+        return (
+            load.threads <= BARE_THREADS + kept * THREADS_OF_A_CLIENT
+            and load.connections <= BARE_CONNECTIONS + kept * CONNECTIONS_OF_A_CLIENT
+        )
+    return True

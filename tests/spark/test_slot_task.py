@@ -131,7 +131,7 @@ def kept_name(driver):
 
 
 def keep(driver, held):
-    SLOTS.put((cluster_key(driver.settings), 0), held)
+    SLOTS.put((cluster_key(driver.settings), 0), held, driver.settings.kept_producers, lambda *_: False)
 
 
 def drop_kept(driver):
@@ -204,6 +204,7 @@ def test_an_attempt_that_skipped_holds_the_slot_for_the_next_batch(driver, local
 
 def test_a_task_lets_go_of_the_handles_that_the_driver_does_not_vouch_for(driver):
     """They can never be used again: other processes hold those slots now. Threads and connections would pile up."""
+    driver.settings = replace(driver.settings, kept_producers=10)
     driver.task(4).write(0, arrow(0, 10))
     key, run = cluster_key(driver.settings), (IDENTITY.query_id, driver.run)
     kept = {
@@ -217,13 +218,46 @@ def test_a_task_lets_go_of_the_handles_that_the_driver_does_not_vouch_for(driver
         (key, 5): held_slot("of a slot that is gone", run, 4),
     }
     for place, held in {**kept, **useless}.items():
-        SLOTS.put(place, held)
+        SLOTS.put(place, held, 10, lambda *_: False)
     others = ("vouched for", "older", "somebody else", "of an older run")
     task = replace(driver.task(5), holders=(kept_name(driver), *others))
     assert task.write(0, arrow(10, 20)).reused
     assert [held.producer.closed for held in useless.values()] == [True] * len(useless)
     assert [SLOTS.take(place) for place in kept] == [*kept.values()]
     assert not any(held.producer.closed for held in kept.values())
+
+
+def test_a_worker_keeps_no_more_producers_than_the_sink_allows_and_closes_the_others(driver, monkeypatch):
+    closed, close = [], SlotProducer.close
+
+    def noting(producer):
+        closed.append(producer.name)
+        return close(producer)
+
+    monkeypatch.setattr(SlotProducer, "close", noting)
+    driver.settings = replace(driver.settings, kept_producers=1)
+    other = held_slot("another sink's", ("q", 1), 4)
+    SLOTS.put(("another sink", 0), other, 1, lambda *_: False)
+    first = driver.task(0).write(0, arrow(0, 10))
+    assert other.producer.closed
+    assert (closed, kept_name(driver)) == ([], first.holder)
+    assert driver.task(1).write(0, arrow(10, 20)).reused
+    none_kept = replace(driver.task(2), settings=replace(driver.settings, kept_producers=0))
+    assert none_kept.write(0, arrow(20, 30)).reused, "what was kept is used once more"
+    assert (closed, kept_name(driver)) == ([first.holder], "")
+    assert not driver.task(3).write(0, arrow(30, 40)).reused
+
+
+def test_a_producer_of_a_slot_that_another_worker_has_begun_makes_room(driver):
+    task = driver.task(5)
+    attempt, ours, run = SlotAttempt(task, 3, first_attempt=True), cluster_key(driver.settings), (IDENTITY.query_id, 1)
+    try:
+        assert attempt._makes_room((ours, 2), held_slot("passed", run, 4))
+        assert attempt._makes_room(("another sink", 7), held_slot("another sink's", run, 5))
+        assert not attempt._makes_room((ours, 2), held_slot("of this batch", run, 5))
+        assert not attempt._makes_room((ours, 4), held_slot("to come", run, 4))
+    finally:
+        attempt.leave()
 
 
 def test_a_kept_handle_of_an_older_run_is_never_used_again(driver, local):

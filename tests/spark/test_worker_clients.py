@@ -21,25 +21,62 @@ class Client:
         self.closed = True
 
 
-def test_idle_clients_are_given_to_one_at_a_time_and_few_are_kept():
-    idle: Any = IdleClients(kept_max=2)
-    clients = [Client() for _ in range(4)]
-    for key, client in enumerate(clients[:3]):
-        idle.put(key, client)
-    assert [client.closed for client in clients[:3]] == [True, False, False]
-    assert idle.take(1) is clients[1]
+def none_makes_room(_key, _client):
+    return False
+
+
+def put(idle, key, client, kept_max, makes_room=none_makes_room):
+    idle.put(key, client, kept_max, makes_room)
+
+
+def test_idle_clients_are_given_to_one_at_a_time():
+    idle, first, second = IdleClients[Any, Any](), Client(), Client()
+    put(idle, 1, first, 2)
+    assert idle.take(1) is first
     assert idle.take(1) is None
-    idle.put(2, clients[3])
-    assert clients[2].closed
-    assert idle.take(2) is clients[3]
+    put(idle, 1, first, 2)
+    put(idle, 1, second, 2)
+    assert first.closed
+    assert idle.take(1) is second
+
+
+def test_what_is_kept_stays_and_a_new_client_is_kept_where_there_is_room():
+    """Slots come again in their order: the oldest client is the next one that is needed."""
+    idle, clients = IdleClients[Any, Any](), [Client() for _ in range(8)]
+    for _batch in range(2):
+        for slot, client in enumerate(clients):
+            if (kept := idle.take(slot)) is not None:
+                assert (kept, kept.closed) == (client, False)
+            put(idle, slot, client, 2)
+        assert [client.closed for client in clients] == [False] * 2 + [True] * 6
+
+
+def test_the_oldest_client_that_makes_room_is_closed_for_another():
+    idle, clients = IdleClients[Any, Any](), [Client() for _ in range(5)]
+    for slot, client in enumerate(clients):
+        put(idle, slot, client, 3, lambda slot, _client: slot % 2 == 1)
+    assert [client.closed for client in clients] == [False, True, False, True, False], "1 for 3, then 3 for 4"
+
+
+def test_fewer_than_before_are_kept_and_the_newest_are_closed():
+    idle, clients = IdleClients[Any, Any](), [Client() for _ in range(4)]
+    for slot, client in enumerate(clients):
+        put(idle, slot, client, 3 if slot < 3 else 2)
+    assert [client.closed for client in clients] == [False, False, True, True]
+
+
+def test_where_none_may_be_kept_none_is():
+    idle, client = IdleClients[Any, Any](), Client()
+    put(idle, 0, client, 0, lambda *_: True)
+    assert client.closed
+    assert idle.take(0) is None
 
 
 def test_a_forked_process_leaves_its_parents_clients_alone(monkeypatch):
-    idle: Any = IdleClients()
-    client = Client()
-    idle.put("k", client)
+    idle, client = IdleClients[Any, Any](), Client()
+    put(idle, 0, client, 1)
     monkeypatch.setattr("os.getpid", lambda: -1)
-    assert idle.take("k") is None
+    assert idle.take(0) is None
     assert not client.closed
 
 

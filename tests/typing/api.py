@@ -510,6 +510,7 @@ def spark_sink_with_every_option() -> EosKafkaSink:
         start_timeout_s=20.0,
         commit_timeout_s=10,
         sibling_timeout_s=5.0,
+        kept_producers=8,
         hook=observe,
         on_step=executor_step,
         on_driver_step=driver_step,
