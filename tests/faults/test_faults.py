@@ -38,22 +38,24 @@ RUNS = [
 ]
 
 
+def assert_processed_once(outcome: FaultOutcome) -> None:
+    if outcome.judgement.inconclusive:
+        skip_broken_by_broker(outcome.explain())
+    assert outcome.judgement.passed, outcome.explain()
+
+
 @pytest.mark.parametrize(("version", "protocol"), RUNS, ids=lambda value: getattr(value, "value", value))
 def test_every_record_is_processed_once_under_faults(
     brokers: SharedBrokers, version: str, protocol: GroupProtocol, tmp_path: Path
 ) -> None:
     outcome = perform(FaultRun(Contender.OURS, protocol, SECONDS, SEED, load=LOAD), brokers.direct(version), tmp_path)
-    if outcome.judgement.inconclusive:
-        skip_broken_by_broker(outcome.explain())
-    assert outcome.judgement.passed, outcome.explain()
+    assert_processed_once(outcome)
 
 
 def run_on_a_cluster(run: FaultRun, directory: Path) -> FaultOutcome:
     """Carry out a run that disturbs the brokers themselves, on three of them."""
     with replicated_broker(LATEST_VERSION) as cluster:
         outcome = perform(run, cluster, directory)
-    if outcome.judgement.inconclusive:
-        skip_broken_by_broker(outcome.explain())
     print(outcome.explain())
     return outcome
 
@@ -64,7 +66,7 @@ def test_every_record_is_processed_once_while_leaders_move(protocol: GroupProtoc
     """Both outputs of each input are there once, in order; how long a partition stands still is told, not judged."""
     run = FaultRun(Contender.OURS, protocol, MOVING_SECONDS, SEED, load=LOAD, strikes_workers=False, moves_leaders=True)
     outcome = run_on_a_cluster(run, tmp_path)
-    assert outcome.judgement.passed, outcome.explain()
+    assert_processed_once(outcome)
     assert outcome.leader_moves >= MOVING_SECONDS / 3, outcome.explain()
 
 
@@ -76,7 +78,7 @@ def test_every_record_is_processed_once_while_brokers_and_workers_are_killed(
     """A broker that comes back cuts off what it had not replicated, of every topic."""
     run = FaultRun(Contender.OURS, protocol, MOVING_SECONDS, SEED, load=LOAD, kills_brokers=True)
     outcome = run_on_a_cluster(run, tmp_path)
-    assert outcome.judgement.passed, outcome.explain()
+    assert_processed_once(outcome)
     assert outcome.broker_kills >= MOVING_SECONDS / 15, outcome.explain()
 
 

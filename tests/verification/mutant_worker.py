@@ -1,4 +1,4 @@
-"""A worker of the client with one mistake: it takes a commit that was not answered for aborted.
+"""A worker of the client with one mistake: it keeps records that it had read before it goes back.
 
     python -m tests.verification.mutant_worker run ...
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from eos_client.cli import main
 from tests.simulation.mutants import MUTANTS
 
-MISTAKE = "an unknown outcome is told as aborted"
+MISTAKE = "records read before a rewind are kept"
 
 if __name__ == "__main__":
     (mutant,) = [each for each in MUTANTS if each.name == MISTAKE]
