@@ -80,7 +80,8 @@ class RefusedCredentials:
         if known_topics(self._consumer, _ANSWER_LIMIT_S) is not None:
             reported.last = self._since = None
         elif self._clock() - self._since >= self._limit_s:
-            raise unreachable(self._consumer.settings, self._limit_s, reported)
+            simulated = not self._consumer.library.is_real
+            raise unreachable(self._consumer.settings, self._limit_s, reported, simulated=simulated)
         self._ask_at = self._clock() + _RETRY_INTERVAL_S
 
 

@@ -36,11 +36,11 @@ def why_init_failed(
     """Return the error to raise instead of ``init_transactions``' time-out; simulated brokers are not asked."""
     clause = f"; brokers answer, the transaction coordinator does not: {cause}"
     if simulated:
-        return unreachable(settings, limit_s, last, f"; {cause}", cause)
+        return unreachable(settings, limit_s, last, f"; {cause}", cause, simulated=True)
     try:
         found = _unusable_logs(settings)
     except AuthenticationError:
-        return unreachable(settings, limit_s, last, "", cause, refused=True)
+        return unreachable(settings, limit_s, last, "", cause, simulated=False, refused=True)
     except ClusterUnfitError:
         pass  # brokers answer, and refuse the questions of this client
     except EosError as error:
@@ -53,7 +53,7 @@ def why_init_failed(
             message = f"init_transactions got no answer within {limit_s:g} s: {reason}"
             return make_kafka_error(ClusterUnfitError, not_available, message)
         clause += f"; {reason}" if reason else ""
-    return unreachable(settings, limit_s, last, clause, cause)
+    return unreachable(settings, limit_s, last, clause, cause, simulated=False)
 
 
 def unreachable(
@@ -63,15 +63,17 @@ def unreachable(
     clause: str = "",
     cause: EosError | None = None,
     *,
+    simulated: bool,
     refused: bool = False,
 ) -> ClusterUnavailableError:
     """Return the error for a bootstrap server that did not answer within ``limit_s`` seconds.
 
-    ``refused``: because of the credentials, which ``last`` may say as well.
+    The port of a ``simulated`` one is not asked what it speaks. ``refused``: because of the credentials, which ``last``
+    may say as well.
     """
     refused = refused or lacks_credentials(last.last)
     asked = settings.get("bootstrap.servers", ""), settings.get("security.protocol", "plaintext")
-    way_out = "" if last.last is None else how_to_speak(*asked)
+    way_out = "" if simulated or last.last is None else how_to_speak(*asked)
     way_out = way_out or (HOW_TO_AUTHENTICATE if refused else HOW_TO_REACH_BROKERS)
     message = (
         f"no usable answer from bootstrap.servers {str(settings.get('bootstrap.servers', ''))!r} within {limit_s:g} s"

@@ -44,7 +44,8 @@ def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: 
         try:
             return _answer(lambda slice_s: consumer.list_topics(timeout=slice_s), consumer.serve_errors, contact, clock)
         except KafkaException as error:
-            raise unreachable(consumer.settings, contact.waited_s, last) from error
+            asked, simulated = (consumer.settings, contact.waited_s, last), not consumer.library.is_real
+            raise unreachable(*asked, simulated=simulated, refused=contact.is_refused) from error
 
     _require(ask, names, "input", min(limit_s, _SPREAD_WAIT_S), clock)
 
@@ -55,16 +56,17 @@ def require_output_topics(producer: ConfluentProducer, topics: Iterable[str], li
     Raises ClusterUnavailableError when no broker answers within ``limit_s`` seconds, ClusterUnfitError for a missing
     topic, and for one whose settings let no transaction end. Without permission to read those, nothing is said of them.
     """
-    topics = list(topics)
+    topics, library = list(topics), producer.library
     for topic in topics:
         ask = partial(producer.list_topics, topic, limit_s)
         try:
             _require(ask, [topic], "output", min(limit_s, _CREATION_WAIT_S), clock)
         except KafkaException as error:
             producer.calls.drain_events()
-            raise unreachable(producer.library.settings, limit_s, producer.library.last_errors) from error
-    if topics and producer.library.thread.is_real:
-        _require_fit_settings(producer.library.settings, topics)
+            simulated = not library.thread.is_real
+            raise unreachable(library.settings, limit_s, library.last_errors, simulated=simulated) from error
+    if topics and library.thread.is_real:
+        _require_fit_settings(library.settings, topics)
 
 
 def _require_fit_settings(settings: Mapping[str, Any], topics: Iterable[str]) -> None:

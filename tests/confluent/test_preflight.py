@@ -15,7 +15,7 @@ from eos_client.testing.simulator import SimulatedClock
 class Consumer:
     """Answers with one more known topic each time."""
 
-    library = SimpleNamespace(last_errors=LastErrors(None))
+    library = SimpleNamespace(last_errors=LastErrors(None), is_real=False)
 
     def __init__(self, *topics):
         self._topics = topics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
@@ -24,6 +25,23 @@ def test_metadata_that_no_broker_answers_end_the_start_with_the_address(client: 
         simulated_cluster.lose_reply("Metadata", client)
     with loop, pytest.raises(ClusterUnavailableError, match=r"bootstrap\.servers 'simulated' within 10 s"):
         loop.run()
+
+
+@pytest.mark.parametrize("client", QUESTIONS)
+def test_no_port_is_asked_what_it_speaks_where_the_cluster_is_simulated(client: str, simulated_cluster: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        for topic in ("orders", "invoices"):
+            simulated_cluster.create_topic(topic)
+        config = EosConfig({"bootstrap.servers": f"127.0.0.1:{listening.getsockname()[1]}"}, group_id="billing")
+        loop = ExactlyOnceLoop(config, ["orders"], lambda _: None, output_topic="invoices", clients=simulated_cluster)
+        for _ in range(QUESTIONS[client]):
+            simulated_cluster.lose_reply("Metadata", client)
+        simulated_cluster.after(0.1, lambda: simulated_cluster.report_error("_TRANSPORT", client))
+        with loop, pytest.raises(ClusterUnavailableError, match="_TRANSPORT"):
+            loop.run()
+        with pytest.raises(BlockingIOError):
+            listening.accept()
 
 
 async def nothing(_: Any) -> None:

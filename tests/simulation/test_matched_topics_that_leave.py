@@ -208,7 +208,7 @@ def test_offsets_of_a_matched_topic_that_was_deleted_abort_the_block(stage):
 def test_offsets_of_a_named_topic_that_was_deleted_end_the_block_with_an_error(stage):
     producer, consumer = stage.producer(), subscribed(stage, SOURCE)
     refused_once(producer)
-    with pytest.raises(ClusterUnfitError, match="Repair the cluster"), producer.transaction(consumer) as txn:
+    with pytest.raises(ClusterUnfitError, match="Create it, or repair the name"), producer.transaction(consumer) as txn:
         txn.produce(SINK, stage.collect(consumer, 1)[0].value())
     assert stage.cluster.committed(GROUP) == {}
 
@@ -238,7 +238,7 @@ def beside_a_matched_topic(stage, text):
 @pytest.mark.parametrize("text", [f"broker 1: {SOURCE}{UNKNOWN}", f"broker 1: {OTHER}{UNKNOWN}, {SOURCE}{UNKNOWN}"])
 def test_a_named_topic_that_was_deleted_beside_a_matched_one_ends_the_block_with_its_name(stage, text):
     *_, txn, block = beside_a_matched_topic(stage, text)
-    with pytest.raises(ClusterUnfitError, match=f" {SOURCE}[(].*Repair the cluster"):
+    with pytest.raises(ClusterUnfitError, match=f" {SOURCE}[(].*Create it, or repair the name"):
         block()
     assert "pattern" not in txn.reason
     assert stage.outputs == []

@@ -120,11 +120,11 @@ class Registration:
         except (errors.RetriableError, errors.RebuildProducerError) as error:
             if self.is_past_deadline:
                 raise errors.ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
+            simulated, last = not library.thread.is_real, library.last_errors
             if contact.is_refused:
-                waited_s = contact.waited_s
-                raise unreachable(library.settings, waited_s, library.last_errors, cause=error, refused=True) from error
-            simulated = not library.thread.is_real
-            raise why_init_failed(library.settings, library.last_errors, limit_s, error, simulated=simulated) from error
+                asked = library.settings, contact.waited_s, last
+                raise unreachable(*asked, cause=error, simulated=simulated, refused=True) from error
+            raise why_init_failed(library.settings, last, limit_s, error, simulated=simulated) from error
         _UNANSWERED.discard(weakref.ref(self))
         self._was_registered = True
         library.abandoned_inits.record_init()
