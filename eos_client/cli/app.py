@@ -151,6 +151,9 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
         int, typer.Option(metavar="N", help="How often FUNC is called before the record counts as failed.", min=1)
     ] = 1,
     batch: Annotated[bool, _flag("--batch", "FUNC takes a list of records, not one.")] = False,
+    until_end: Annotated[
+        bool, _flag("--until-end", "Stop, committed, at the ends that the partitions have when they are assigned.")
+    ] = False,
     config: Config = None,
     config_file: ConfigFile = None,
     health_port: HealthPort = None,
@@ -166,18 +169,20 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
 
     With --batch it is FUNC(records), and returns or yields the outputs of all of them.
 
-    SIGTERM, SIGHUP or Ctrl-C: finish or abort the open transaction, leave the group, exit 0. A second one: at once.
+    SIGTERM, SIGHUP or Ctrl-C: finish or abort the open transaction, leave the group, exit 0 (with --until-end: 130). A
+    second one: at once.
     """
+    is_read = False
     # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
     with _until_stopped(verbose=verbose, log_format=log_format):
-        run_loop(
+        is_read = run_loop(
             reference,
             parse_names(sources, option="--from"),
             target,
             {**client_settings(config, config_file, of_job=True), "bootstrap.servers": bootstrap},
             takes_batches=batch,
-            health_at=(health_host, health_port),
-            metrics_at=(health_host, metrics_port),
+            until_end=until_end,
+            served_at=(health_host, health_port, metrics_port),
             progress_interval_s=progress_interval_s or _PROGRESS_S[log_format],
             group_id=group,
             transactional_id=transactional_id,
@@ -187,6 +192,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
             dead_letter_topic=dead_letter_topic,
             transform_attempts_max=attempts,
         )
+    if until_end and not is_read:
+        raise SystemExit(ExitCode.INTERRUPTED)
 
 
 @app.command()

@@ -42,4 +42,7 @@ class ExitCode(IntEnum):
     LETTERS_REFUSED = 15, "redrive: a record is no letter or cannot be sent back; it stays, and the others were sent"
     OUTPUT_LOST = 16, "output was lost: the reader of stdout or stderr is gone, or the disk is full: start again"
     LETTERS_WAIT = 17, "redrive: letters wait for the end of an open transaction: start again when it has ended"
-    INTERRUPTED = 130, "stopped by a signal before the result was printed (demo, doctor, topic, txn)"
+    INTERRUPTED = (
+        130,
+        "a signal came before the result was printed (demo, doctor, topic, txn) or the end was read (run --until-end)",
+    )

@@ -24,6 +24,7 @@ from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import log_event
 
 _LOG: Any = structlog.get_logger("eos_client")
+_SUMMED_UP = ("records_in", "records_out", "records_failed")
 
 
 def run_loop(
@@ -33,19 +34,22 @@ def run_loop(
     settings: Mapping[str, str],
     *,
     takes_batches: bool,
-    health_at: tuple[str, int | None],
-    metrics_at: tuple[str, int | None],
+    until_end: bool,
+    served_at: tuple[str, int | None, int | None],
     progress_interval_s: float,
     **options: Any,
-) -> None:
+) -> bool:
     """Load the transform and run the loop, with these ``options`` of `EosConfig`, until a signal or an error ends it.
 
-    :param health_at, metrics_at: host and port of the health and of the Prometheus endpoint; port None: there is none.
+    Returns whether it has ended by itself, as it does with ``until_end``.
+
+    :param served_at: host, and ports of the health and of the Prometheus endpoint; port None: there is none.
     :raises TransformLoadError: ``reference``, FILE.py:FUNC or package.module:FUNC, cannot be used.
     :raises TransformExitedError: the transform called ``sys.exit``, or raised something else that is no Exception.
     :raises EosError: as ``ExactlyOnceLoop.run``, `ProbeServer` and `served_metrics` do.
     """
     transform = load_transform(reference, takes_batches=takes_batches)
+    host, health_port, metrics_port = served_at
     given: dict[str, Any] = {"transform_batch" if takes_batches else "transform": transform}
     config = EosConfig({"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors(), **settings}, **options)
     progress = LoopProgress(progress_interval_s, forward=log_event)
@@ -55,7 +59,7 @@ def run_loop(
         _remaining_threads_named(),
         hang_up_as_termination(),
         _exits_named(),
-        served_metrics(*metrics_at) as metrics,
+        served_metrics(host, metrics_port) as metrics,
         ExactlyOnceLoop(
             config,
             input_topics,
@@ -63,13 +67,16 @@ def run_loop(
             output_topic=output_topic,
             hook=progress if metrics is None else metrics.hook(config.group_id, progress),
         ) as loop,
-        _probes(loop, *health_at),
+        _probes(loop, host, health_port),
         progress.watch(loop.counters.as_dict),
     ):
         if metrics is not None:
             metrics.watch_gate(config.group_id, loop.gate)
             metrics.watch_health(config.group_id, loop.health)
-        loop.run()
+        is_read = loop.run(until_end=until_end)
+    if is_read:
+        _LOG.info("read_to_the_end", **{name: getattr(loop.counters, name) for name in _SUMMED_UP})
+    return is_read
 
 
 @contextmanager

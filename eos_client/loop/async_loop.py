@@ -84,20 +84,21 @@ class AsyncExactlyOnceLoop(Generic[K_co, V_co]):
         """Return what ``ExactlyOnceLoop.health`` returns; may be called from any thread, at any time."""
         return self._loop.health()
 
-    async def run(self) -> None:
+    async def run(self, *, until_end: bool = False) -> bool:
         """Work until stopped, then finish or abort what is open, leave the group and return.
 
-        Raises what ``ExactlyOnceLoop.run`` raises. No signal stops it: let a handler of the event loop call ``stop``.
-        Cancelled, it stops like that first: the batch that is under way is finished and committed, and CancelledError
-        comes out when the group was left: the first one, with its message. Cancelled a second time, it cancels the
-        coroutines of that batch and aborts.
+        Takes, returns and raises what ``ExactlyOnceLoop.run`` does. No signal stops it: let a handler of the event loop
+        call ``stop``. Cancelled, it stops like that first: the batch that is under way is finished and committed, and
+        CancelledError comes out when the group was left: the first one, with its message. Cancelled a second time, it
+        cancels the coroutines of that batch and aborts.
         """
         self._event_loop.take_running_loop()
-        ended: Future[None] = Future()
+        ended: Future[bool] = Future()
         work = contextvars.copy_context().run
-        Thread(target=work, args=(self._run_in_thread, ended), name="eos-loop", daemon=True).start()
+        Thread(target=work, args=(self._run_in_thread, ended, until_end), name="eos-loop", daemon=True).start()
         running = asyncio.wrap_future(ended)
         cancelled: asyncio.CancelledError | None = None
+        is_done = False
         while not running.done():
             try:
                 await asyncio.wait([running])
@@ -111,20 +112,21 @@ class AsyncExactlyOnceLoop(Generic[K_co, V_co]):
                 self._event_loop.cancel()
                 raise
         try:
-            running.result()
+            is_done = running.result()
         except asyncio.CancelledError as error:
             if cancelled is None:
                 raise errors.FatalClientError(_CANCELLED_INSIDE) from error
         if cancelled is not None:
             raise cancelled  # the first one itself: anyio knows by its message whose it is
+        return is_done
 
-    def _run_in_thread(self, ended: Future[None]) -> None:
+    def _run_in_thread(self, ended: Future[bool], until_end: bool) -> None:
         try:
-            self._loop.run()
+            is_done = self._loop.run(until_end=until_end)
         except BaseException as error:  # noqa: BLE001  # it is raised where the run is awaited
             ended.set_exception(error)
         else:
-            ended.set_result(None)
+            ended.set_result(is_done)
 
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""

@@ -38,6 +38,7 @@ from eos_client.loop.stop_signals import StopSignals
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionCost, TransactionSize
 from eos_client.loop.transaction_under_way import TransactionUnderWay
 from eos_client.loop.transform_check import one_transform
+from eos_client.loop.until_end import NO_PARTITION, READ_TO_THE_END, UntilEnd
 from eos_client.observe import (
     ClientReported,
     Counters,
@@ -75,6 +76,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     _polled_at: float | None = None
     _look_at = 0.0
+    _until_end: UntilEnd | None = None
 
     @overload
     def __init__(
@@ -184,8 +186,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     # -- running -------------------------------------------------------------------------------------------------
 
-    def run(self) -> None:
+    def run(self, *, until_end: bool = False) -> bool:
         """Work until stopped, then finish or abort what is open, leave the group and return.
+
+        With ``until_end`` it stops by itself, committed, when each of its partitions was read to the last stable offset
+        that it had when the group assigned it; and when the group has given it no partition for 30 s. Returns whether
+        it has stopped for that.
 
         Raises ClusterUnavailableError (AuthenticationError where credentials are refused), ClusterUnfitError,
         TransformError, ProducerFencedError or FatalClientError;
@@ -193,11 +199,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         A loop runs once: afterwards, ClientClosedError is raised.
         """
         self._claim()
+        self._until_end = UntilEnd(self._member, self._clock) if until_end else None
         try:
             with StopSignals(self.stop):
                 self._run()
         finally:
             self._ended.set()
+        return self._shutdown.reason in {READ_TO_THE_END, NO_PARTITION}
 
     def _claim(self) -> None:
         with self._starting:
@@ -356,6 +364,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._polled_at = self._clock()
         if not self._transaction.has_begun:
             self._missing.require()
+            if self._until_end is not None and (reason := self._until_end.why_to_stop()) is not None:
+                self.stop(reason)
+                return []
             first = self._consumer.poll(self.config.poll_timeout_s)
             if first is None:
                 self._adapter.calls.drain_events()

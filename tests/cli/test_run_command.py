@@ -13,6 +13,7 @@ from eos_client.cli.app import app
 from eos_client.cli.exit_codes import ExitCode
 from eos_client.cli.signals import hang_up_as_termination
 from eos_client.confluent.admin.topic_records import GroupOffsets
+from eos_client.loop.until_end import READ_TO_THE_END
 from eos_client.testing import SimulatedCluster
 from tests.support.waiting import wait_for
 
@@ -71,6 +72,34 @@ def test_sighup_that_nohup_has_ignored_stays_ignored() -> None:
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_until_end_ends_by_itself_with_status_0_and_sums_up(cluster: Any, upper_file: Path, eos_client: Any) -> None:
+    source, target = cluster.topic("source"), cluster.topic("target")
+    cluster.load(source, [b"a", b"b", b"c"])
+    line = run_line(cluster, "shout.py:upper", source, target, "--until-end", "--log-format", "json")
+    for records in (3, 0):
+        worker = eos_client(*line)
+        assert worker.wait() == 0, worker.err
+        assert [entry["reason"] for entry in worker.events if entry["event"] == "loop_stopped"] == [READ_TO_THE_END]
+        summary = worker.events[-1]
+        counts = summary["records_in"], summary["records_out"], summary["records_failed"]
+        assert (summary["event"], counts) == ("read_to_the_end", (records, records, 0))
+    assert cluster.values(target) == [b"A", b"B", b"C"]
+    assert committed(cluster, source) == {0: 3}
+
+
+def test_until_end_stopped_by_a_signal_ends_with_status_130(cluster: Any, tmp_path: Path, eos_client: Any) -> None:
+    source, target = cluster.topic("source"), cluster.topic("target")
+    (tmp_path / "slow.py").write_text(
+        "import time\ndef copy(record):\n    time.sleep(0.2)\n    return record.value()\n"
+    )
+    cluster.load(source, [b"%d" % number for number in range(1000)])
+    worker = eos_client(*run_line(cluster, "slow.py:copy", source, target, "--until-end", "--log-format", "json"))
+    worker.wait_for(lambda: committed(cluster, source)[0] > 0, "commit")
+    assert worker.terminate() == ExitCode.INTERRUPTED
+    assert [entry["reason"] for entry in worker.events if entry["event"] == "loop_stopped"] == ["SIGTERM"]
+    assert len(cluster.values(target)) == committed(cluster, source)[0] < 1000
 
 
 def test_output_records_choose_their_topic_key_and_headers(cluster: Any, tmp_path: Path, eos_client: Any) -> None:

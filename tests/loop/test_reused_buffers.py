@@ -33,7 +33,7 @@ def run(cluster, make, config=None):
     loop = make(config or EosConfig({"bootstrap.servers": "simulated"}, group_id="billing"), clients=cluster)
     cluster.after(10, loop.stop)
     ran = loop.run()
-    if ran is not None:
+    if asyncio.iscoroutine(ran):
         asyncio.run(ran)
     records = cluster.read("invoices")
     return [(record.key, record.value) for record in records]

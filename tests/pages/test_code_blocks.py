@@ -21,6 +21,7 @@ RUN_BY: dict[str, tuple[int, list[str]]] = {
     "README.md": (9, ["tests/kafka/test_readme.py", "tests/simulation/test_readme.py"]),
     "docs/tutorial/first-program.md": (11, ["tests/kafka/test_tutorial.py"]),
     "docs/how-to/asyncio.md": (1, ["tests/simulation/test_async_loop.py"]),
+    "docs/how-to/batch-jobs.md": (1, ["tests/simulation/test_how_to_pages.py"]),
     "docs/how-to/batch-transform.md": (1, ["tests/simulation/test_batch_transform.py"]),
     "docs/how-to/failed-records.md": (3, ["tests/simulation/test_failed_records_page.py"]),
     "docs/how-to/kubernetes.md": (2, ["tests/observability/test_pages.py"]),

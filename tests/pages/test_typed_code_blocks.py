@@ -83,6 +83,7 @@ def log(outcome: Outcome | None, reason: str) -> None: ...
     "README_4": _FRAME,
     "README_5": _LOOP + _PRICE_OF_A_RECORD,
     "docs_how_to_asyncio_0": "async def ask_for_rate(product: bytes) -> int: ...",
+    "docs_how_to_batch_jobs_0": _PRICE_OF_A_RECORD,
     "docs_how_to_kubernetes_0": _PRICE_OF_A_RECORD,
     "docs_how_to_migrate_0": _PRICE_OF_A_VALUE,
     "docs_how_to_migrate_1": _PRICE_OF_A_VALUE,

@@ -86,6 +86,18 @@ def test_it_commits_the_position_behind_transaction_markers(cluster: SimulatedCl
     assert cluster.committed("billing") == {PartitionKey("orders", 0): 2}
 
 
+def test_it_reads_to_the_end_and_says_whether_it_was_stopped_before(cluster: SimulatedCluster) -> None:
+    async def stops(record: Any) -> list[bytes]:
+        stopped.loop.stop()
+        return [record.value()]
+
+    cluster.write("orders", values(*range(20)))
+    stopped = Job(cluster, stops, max_records=5)
+    assert asyncio.run(stopped.loop.run(until_end=True)) is False
+    assert asyncio.run(Job(cluster, returned).loop.run(until_end=True)) is True
+    assert cluster.values("invoices") == values(*range(20))
+
+
 class Crowd:
     """A transform that remembers how many were inside at once, over all and of each key."""
 

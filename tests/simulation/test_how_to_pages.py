@@ -1,4 +1,4 @@
-"""What migrate.md, tune.md, several-topics.md, upgrade-brokers.md, events.md and spark-sink.md show runs."""
+"""What migrate.md, tune.md, batch-jobs.md, several-topics.md, upgrade-brokers.md, events.md and others show runs."""
 
 from __future__ import annotations
 
@@ -50,6 +50,12 @@ def test_the_loop_before_and_after_the_migration_does_the_same_job(
     turns.__bool__.side_effect = [True] * 50 + [False]
     run(MIGRATE, number, running=turns, price=lambda order: b"invoice " + order)
     assert sorted(cluster.values("invoices")) == [b"invoice 1", b"invoice 2", b"invoice 3"]
+
+
+def test_the_batch_job_ends_by_itself(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eos_client, "ExactlyOnceLoop", partial(eos_client.ExactlyOnceLoop, clients=cluster))
+    run(HOW_TO / "batch-jobs.md", price=lambda record: [record.value()])
+    assert sorted(cluster.values("invoices")) == [b"1", b"2", b"3"]
 
 
 def test_the_tuned_loop_runs(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> None:

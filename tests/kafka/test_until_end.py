@@ -1,0 +1,85 @@
+"""A batch job that reads its input to the end, on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from eos_client import AsyncExactlyOnceLoop, ExactlyOnceLoop
+from eos_client.loop.until_end import READ_TO_THE_END
+from eos_client.observe import LoopStopped
+from tests.kafka.loop_support import PROTOCOLS, EventLog, Job
+from tests.kafka.test_passed_offsets import Upstream
+
+EVERY_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+
+
+def read_to_the_end(loop: ExactlyOnceLoop) -> bool:
+    with loop:
+        return loop.run(until_end=True)
+
+
+@EVERY_PROTOCOL
+def test_it_reads_what_is_there_and_stops_and_the_next_run_reads_the_rest(kafka_broker, protocol):
+    with Job(kafka_broker) as job:
+        assert read_to_the_end(job.loop(kafka=protocol)), "an empty topic"
+        job.load(2000)
+        assert read_to_the_end(job.loop(kafka=protocol))
+        job.assert_exactly_once()
+        job.load(3)
+        loop = job.loop(kafka=protocol)
+        assert read_to_the_end(loop)
+        assert loop.counters.records_in == 3
+        job.assert_exactly_once()
+
+
+@EVERY_PROTOCOL
+def test_it_stops_behind_markers_and_before_an_open_transaction(kafka_broker, protocol):
+    with Job(kafka_broker) as job:
+        upstream = Upstream(job)
+        upstream.commit(20)
+        upstream.abort(8)
+        values = upstream.begin(4)
+        assert read_to_the_end(job.loop(kafka=protocol))
+        assert job.committed() == 20 + 4 + 8 + 4, "records and markers, of each partition"
+        assert job.values() == upstream.committed
+        upstream.commit_begun(values)
+        assert read_to_the_end(job.loop(kafka=protocol))
+        assert job.values() == upstream.committed
+
+
+@EVERY_PROTOCOL
+def test_workers_share_the_input_and_each_stops(kafka_broker, protocol):
+    def slowly(record: Any) -> list[bytes]:
+        time.sleep(0.005)
+        return [record.value()]
+
+    with Job(kafka_broker) as job:
+        job.hasten_rebalances()
+        job.load(2000)
+        results: list[bool] = []
+        loops = [job.loop(slowly, kafka=protocol) for _ in range(2)]
+        threads = [Thread(target=lambda loop=loop: results.append(read_to_the_end(loop))) for loop in loops]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == [True, True]
+        job.assert_exactly_once()
+
+
+def test_an_async_loop_too(kafka_broker):
+    async def copy(record: Any) -> list[bytes]:
+        return [record.value()]
+
+    with Job(kafka_broker) as job:
+        job.load(100)
+        events = EventLog()
+        loop = AsyncExactlyOnceLoop(job.config(), [job.source], copy, output_topic=job.sink, hook=events)
+        assert asyncio.run(loop.run(until_end=True))
+        job.assert_exactly_once()
+        assert [event.reason for event in events.of(LoopStopped)] == [READ_TO_THE_END]
