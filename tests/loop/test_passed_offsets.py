@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -286,7 +286,7 @@ def test_records_that_wait_to_be_handed_over_are_not_passed(simulated_cluster):
     work.upstream.commit(*values(0, 1))
     consumer, member = work.loop._consumer, work.loop._member
     consumer.subscribe(["orders"])
-    batch = []
+    batch: list[Any] = []
     while len(batch) < 2:
         batch += consumer.consume(2, 1.0)
     member.put_back(batch)
@@ -340,7 +340,7 @@ class Story(Work):
 
     def trouble(self) -> None:
         cluster = self.cluster
-        troubles = [
+        troubles: list[Callable[[], object]] = [
             lambda: cluster.revoke(("orders", 0)),
             cluster.give_back,
             cluster.lose,

@@ -80,7 +80,7 @@ def all_at_once(records: list[Message]) -> list[OutputRecord]:
 def run_until_stopped() -> None:
     with ExactlyOnceLoop(EosConfig(KAFKA, group_id="billing"), ["orders"], price) as loop:
         assert_type(loop, ExactlyOnceLoop)
-        assert_type(loop.run(), None)
+        assert_type(loop.run(), bool)
         assert_type(loop.counters, Counters)
         assert_type(loop.health(), LoopHealth)
         assert_type(loop.counters.as_dict(), dict[str, int])
@@ -104,7 +104,7 @@ async def run_in_an_event_loop() -> None:
     AsyncExactlyOnceLoop(config, ["orders"], each_later, output_topic="invoices", hook=observe)
     AsyncExactlyOnceLoop(config, ["orders"], transform_batch=all_later, clients=CONFLUENT_KAFKA)
     assert_type(loop, AsyncExactlyOnceLoop)
-    assert_type(await loop.run(), None)
+    assert_type(await loop.run(), bool)
     assert_type(loop.counters, Counters)
     assert_type(loop.gate, CommitGate)
     assert_type(loop.health(), LoopHealth)

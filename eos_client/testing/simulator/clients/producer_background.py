@@ -32,8 +32,8 @@ _LEVELS = {
     "GETPID": logging.DEBUG,
     "ADDPARTS": logging.DEBUG,
 }
-_DEBUG_CONTEXTS = {"STATE": frozenset({"all", "broker"}), "GETPID": frozenset({"all", "eos"})}
-_DEBUG_CONTEXTS["ADDPARTS"] = _DEBUG_CONTEXTS["GETPID"]
+_EOS = frozenset({"all", "eos"})
+_DEBUG_CONTEXTS = {"STATE": frozenset({"all", "broker"}), "GETPID": _EOS, "ADDPARTS": _EOS}
 
 
 class ProducerBackground:
