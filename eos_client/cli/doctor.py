@@ -19,6 +19,7 @@ from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, for_producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may_use_transactional_id
 from eos_client.core.internal_logs import INTERNAL_LOGS, OFFSETS_LOG, whole_number
+from eos_client.core.model import is_pattern
 from eos_client.core.transaction_timeout import BROKERS_LIMIT
 from eos_client.errors import ClusterUnfitError, ConfigurationError, EosError
 from eos_client.loop import ExactlyOnceLoop
@@ -75,7 +76,8 @@ def _gather(admin: ClusterAdmin, config: EosConfig, options: DoctorOptions) -> F
         cluster=cluster,
         broker=broker,
         config={key: str(value) for key, value in in_force.items()},
-        topics=tuple(_topic_facts(admin, name, options) for name in names),
+        topics=tuple(_topic_facts(admin, name, options) for name in names if not is_pattern(name)),
+        patterns=tuple(filter(is_pattern, names)),
         internal_topics=internal_topics,
         group_id=options.group_id,
         longest_pause_s=options.longest_pause_s,
@@ -114,7 +116,7 @@ def _with_permission_of_id(facts: Facts, options: DoctorOptions) -> Facts:
 
 def _with_open_transactions(facts: Facts, admin: ClusterAdmin, options: DoctorOptions) -> Facts:
     topics = [topic.name for topic in facts.topics if topic.description]
-    if topics and facts.internal_topics.get(OFFSETS_LOG):
+    if topics and OFFSETS_LOG not in topics and facts.internal_topics.get(OFFSETS_LOG):
         topics.append(OFFSETS_LOG)
     try:
         with transactions_admin(options) as transactions:

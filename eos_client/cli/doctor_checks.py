@@ -75,6 +75,7 @@ class Facts:
     broker: Mapping[str, str]
     config: Mapping[str, str]
     topics: tuple[TopicFacts, ...] = ()
+    patterns: tuple[str, ...] = ()
     internal_topics: Mapping[str, TopicDescription | None] = field(default_factory=dict)
     group_id: str | None = None
     group: GroupDescription | None = None
@@ -161,6 +162,9 @@ def check_transaction_timeout(facts: Facts) -> Iterator[Finding]:
 
 def check_topics(facts: Facts) -> Iterator[Finding]:
     """Check the topics' replicas: a committed record that is lost with a broker breaks exactly-once."""
+    for pattern in facts.patterns:
+        text = "a pattern: which topics it matches is found out by a job that runs"
+        yield _warn(f"topic {pattern}", text, "name topics that it should match, to have them checked")
     for topic in facts.topics:
         subject = f"topic {topic.name}"
         if topic.is_output and (why := why_never_written(topic.name)):

@@ -13,7 +13,12 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
-from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
+from eos_client.confluent.failures.client_failures import (
+    HOW_TO_AUTHENTICATE,
+    HOW_TO_REACH_BROKERS,
+    lacks_credentials,
+    refusal_among,
+)
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.listener_probe import how_to_speak
@@ -77,7 +82,7 @@ def unreachable(
     way_out = way_out or (HOW_TO_AUTHENTICATE if refused else HOW_TO_REACH_BROKERS)
     message = (
         f"no usable answer from bootstrap.servers {str(settings.get('bootstrap.servers', ''))!r} within {limit_s:g} s"
-        f"{last.clause()}{clause}. {way_out}; {_NOTHING_WAS_COMMITTED}"
+        f"{last.clause(refusal_among(last.by_code) if refused else None)}{clause}. {way_out}; {_NOTHING_WAS_COMMITTED}"
     )
     return _with_code_of(cause, message, refused=refused)
 

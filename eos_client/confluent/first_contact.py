@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eos_client.confluent.failures.client_failures import lacks_credentials
+from eos_client.confluent.failures.client_failures import refusal_among
 from eos_client.confluent.last_errors import LastErrors
 
 REFUSED_WAIT_S = 2.0
@@ -34,7 +34,7 @@ class FirstContact:
     def is_over(self) -> bool:
         """Whether to wait no more; ask once the errors that the client has reported are served."""
         now = self._clock()
-        if not (self.is_refused or self._was_answered) and lacks_credentials(self._errors.last):
+        if not (self.is_refused or self._was_answered) and refusal_among(self._errors.by_code):
             self.is_refused = True
             self._ends_at = min(self._ends_at, now + REFUSED_WAIT_S)
         return now >= self._ends_at

@@ -49,14 +49,15 @@ class LastErrors:
     """An ``error_cb`` that remembers the last error and passes it on to the application's own.
 
     ``error_cb`` is the setting for the client library: this object, or the application's own value if it is not
-    callable, which the library then refuses. ``undelivered_code``: the code of the transaction's last failed delivery;
-    empty if none failed.
+    callable, which the library then refuses. ``by_code``: the last error of each code, because that of another address
+    may have followed it. ``undelivered_code``: that of the transaction's last failed delivery; empty if none failed.
     """
 
     def __init__(self, application_error_cb: Callable[[KafkaError], Any] | None) -> None:
         self._application_error_cb = given = application_error_cb
         self.error_cb: Any = self if given is None or callable(given) else given
         self.last: KafkaError | None = None
+        self.by_code: dict[str, KafkaError] = {}
         self.watches_deliveries = False
         self._undelivered = self.undelivered_code = ""
         self._refused: RefusedDelivery | None = None
@@ -70,6 +71,7 @@ class LastErrors:
         """Record ``error`` and pass it on."""
         if self.last is None or error.name() != ALL_BROKERS_DOWN:  # those before say why
             self.last = error
+        self.by_code[error.name()] = error
         if self._application_error_cb is not None:
             self._application_error_cb(error)
 
@@ -102,9 +104,10 @@ class LastErrors:
         """Return the transaction's last failed delivery as the end of a sentence, or nothing."""
         return f"; the last undelivered output, to {self._undelivered}" if self._undelivered else ""
 
-    def clause(self) -> str:
-        """Return the last error as the end of a sentence, or nothing; without its text where that was told already."""
-        if self.last is None:
+    def clause(self, error: KafkaError | None = None) -> str:
+        """Return ``error``, or the last one, as the end of a sentence; without its text where that was told already."""
+        error = error or self.last
+        if error is None:
             return ""
-        text = "" if getattr(self._application_error_cb, "tells_errors", False) else f": {self.last.str()}"
-        return f"; the client last reported {self.last.name()}{text}"
+        text = "" if getattr(self._application_error_cb, "tells_errors", False) else f": {error.str()}"
+        return f"; the client last reported {error.name()}{text}"

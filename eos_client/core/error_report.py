@@ -140,7 +140,8 @@ def _end_of(text: str, characters_max: int) -> str:
 def _traceback_of(error: BaseException) -> str | None:
     """Return the traceback of ``error`` and its causes, the first cause first; None where it has no place.
 
-    Each has an equal share of the characters. Of a long chain, the two outermost and the two innermost are kept.
+    Each has an equal share of the characters. Of a long chain, the two outermost and the two innermost are kept, and
+    how many are not is told.
     """
     chain = _chain_of(error)
     if not any(map(_places_in, chain)):
@@ -148,8 +149,10 @@ def _traceback_of(error: BaseException) -> str | None:
     kept = chain if len(chain) <= 2 * _CHAIN_ENDS else [*chain[:_CHAIN_ENDS], *chain[-_CHAIN_ENDS:]]
     characters_max = TRACEBACK_CHARACTERS_MAX // len(kept) - len(_CAUSE) - 2
     lines: list[str] = []
-    for each in reversed(kept):
-        if lines:
+    for at, each in enumerate(reversed(kept)):
+        if at == _CHAIN_ENDS and len(chain) > len(kept):
+            lines.append(f"\n... {len(chain) - len(kept)} exceptions between these are left out ...\n")
+        elif lines:
             lines.append(_CONTEXT if each.__cause__ is None else _CAUSE)
         lines += _lines_of(each, characters_max)
     return "\n".join(lines)

@@ -131,6 +131,20 @@ def test_the_doctor_finds_what_a_loop_refuses_and_goes_on(cluster: Any, settings
     assert "brokers" in [finding.subject for finding in found]
 
 
+def test_the_doctor_looks_for_hanging_transactions_also_where_the_groups_topic_is_named(cluster: Any) -> None:
+    topics = ["__consumer_offsets"]
+    found = diagnose(DoctorOptions(bootstrap_servers=cluster.bootstrap_servers, settings={}, topics=topics))
+    (hanging,) = [finding for finding in found if finding.subject == "hanging transactions"]
+    assert "not looked for" not in hanging.text
+
+
+def test_the_doctor_leaves_a_pattern_to_the_job_that_runs(cluster: Any) -> None:
+    cluster.topic("orders")
+    pattern = f"^{cluster.prefix}.*"
+    found = diagnose(DoctorOptions(bootstrap_servers=cluster.bootstrap_servers, settings={}, input_topics=[pattern]))
+    assert [finding.level for finding in found if finding.subject == f"topic {pattern}"] == [Level.WARN]
+
+
 def test_a_user_who_may_not_read_settings_still_learns_the_rest(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClusterAdmin, "broker_settings", lambda *_: {})
     topic = cluster.topic("orders")

@@ -207,6 +207,7 @@ CASES = {
         Level.WARN,
         "cannot be read",
     ),
+    "pattern": (replace(FIT, patterns=("^orders-.*",)), "topic ^orders-.*", Level.WARN, "found out by a job"),
     "missing topic": (replace(FIT, topics=(TopicFacts("orders", None, {}),)), "topic orders", Level.FAIL, "not exist"),
     "partition without a leader": (
         replace(FIT, topics=topic(leaderless=(4,))),

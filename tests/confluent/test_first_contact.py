@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from eos_client.confluent import first_contact
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
+from eos_client.confluent.diagnosis import unreachable
 from eos_client.confluent.first_contact import REFUSED_WAIT_S, FirstContact
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.errors import AuthenticationError, ClusterUnavailableError
@@ -35,6 +36,19 @@ def waited(limit_s: float, error: KafkaError | None, *, was_answered: bool = Fal
 def test_refused_credentials_are_tried_a_little_longer_and_no_more() -> None:
     assert waited(10.0, REFUSED) == 0.5 + REFUSED_WAIT_S
     assert waited(1.0, REFUSED) == 1.0
+
+
+def test_the_error_of_another_address_does_not_hide_refused_credentials() -> None:
+    errors, clock = LastErrors(None), SimulatedClock()
+    contact = FirstContact(errors, 10.0, clock)
+    errors(REFUSED)
+    errors(DOWN)
+    assert not contact.is_over()
+    assert contact.is_refused
+    found = unreachable({"bootstrap.servers": "a:1,b:1"}, 2.0, errors, simulated=True, refused=contact.is_refused)
+    assert isinstance(found, AuthenticationError)
+    assert "wrong password" in str(found)
+    assert "connection refused" not in str(found)
 
 
 @pytest.mark.parametrize("error", [None, DOWN])

@@ -230,3 +230,24 @@ def test_no_value_of_a_variable_is_told():
 
     told = trace_of(caught(fails))
     assert "41111111" not in told
+
+
+def test_a_long_chain_tells_how_many_exceptions_are_left_out():
+    def fail(level: int) -> None:
+        try:
+            if level:
+                fail(level - 1)
+        except ValueError as cause:
+            raise ValueError(f"level {level}") from cause
+        raise ValueError("level 0")
+
+    with pytest.raises(ValueError, match="level 7") as raised:
+        fail(7)
+    error = raised.value
+    told = report_of(error).traceback
+    assert told is not None
+    assert "... 4 exceptions between these are left out ..." in told
+    assert [line for line in told.splitlines() if line.startswith("ValueError")] == [
+        f"ValueError: level {level}" for level in (0, 1, 6, 7)
+    ]
+    assert told.count("direct cause") == 2

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AdminClient,
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
@@ -27,7 +27,12 @@ from tenacity import Retrying, retry_if_exception, retry_if_result, stop_after_d
 
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.confluent.callback_guard import built
-from eos_client.confluent.failures.client_failures import HOW_TO_AUTHENTICATE, HOW_TO_REACH_BROKERS, lacks_credentials
+from eos_client.confluent.failures.client_failures import (
+    HOW_TO_AUTHENTICATE,
+    HOW_TO_REACH_BROKERS,
+    lacks_credentials,
+    refusal_among,
+)
 from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.confluent.first_contact import FirstContact
 from eos_client.confluent.last_errors import LastErrors
@@ -300,16 +305,22 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
             return ClusterUnfitError(f"the cluster would not {intent}: {kafka_error(error).str()}{way_out}")
         return self._silence(self._timeout_s)
 
+    @property
+    def _reason(self) -> KafkaError | None:
+        """The last error; that of another address does not hide refused credentials where none has answered."""
+        refusal = None if self._was_answered else refusal_among(self._errors.by_code)
+        return refusal or self._errors.last
+
     def _silence(self, waited_s: float) -> EosError:
         self._client.poll(0)
         what = f"no broker answered at {self._bootstrap}"
-        if lacks_credentials(self._errors.last):
+        if lacks_credentials(self._reason):
             what = f"the brokers at {self._bootstrap} refuse this client, or it them"
         return self._unavailable(what, "no connection could be made", waited_s)
 
     def _unavailable(self, what: str, unexplained: str, waited_s: float) -> EosError:
         self._client.poll(0)  # serves the error callback: the reason behind "timed out"
-        reason = self._errors.last
+        reason = self._reason
         cause = unexplained if reason is None else reason.str()
         what = f"{what} within {waited_s:g} s ({cause})"
         way_out = "" if reason is None else how_to_speak(self._bootstrap, self._protocol)

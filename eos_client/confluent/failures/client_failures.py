@@ -30,6 +30,11 @@ def lacks_credentials(error: KafkaError | None) -> bool:
     return error.name() in NOT_AUTHENTICATED or _TLS_REFUSAL.search(error.str()) is not None
 
 
+def refusal_among(reported: Mapping[str, KafkaError]) -> KafkaError | None:
+    """Return the error that was about credentials, if there is one."""
+    return next((error for error in reported.values() if lacks_credentials(error)), None)
+
+
 _PROPERTY = re.compile(r'property "([^"]+)"')
 
 
