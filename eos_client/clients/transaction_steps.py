@@ -33,6 +33,8 @@ from eos_client.observe import (
 )
 from eos_client.ports import Clock, MembershipSnapshot, OverridableProducer
 
+T = TypeVar("T")
+
 WAIT_SLICE_S = 0.02
 
 NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
@@ -74,14 +76,15 @@ class KeptFailure:
 class _Attempt:
     """The state that the steps of one attempt to end a transaction share.
 
-    ``inside_revoke``: the consumer can be rewound only after its running call has returned. ``reason`` and ``rule`` say
-    why the transaction is aborted, ``is_refused`` that the group has refused its offsets. ``failure``: an error of the
-    client library that was not acted on yet. ``positions`` and ``token``: what a commit is sent with, under
-    ``snapshot`` and because of ``ruling``.
+    ``inside_revoke``: the consumer can be rewound only after its running call has returned. ``may_poll``: no call of it
+    is running that has fetched records. ``reason`` and ``rule`` say why the transaction is aborted, ``is_refused`` that
+    the group has refused its offsets. ``failure``: an error of the client library that was not acted on yet.
+    ``positions`` and ``token``: what a commit is sent with, under ``snapshot`` and because of ``ruling``.
     """
 
     began_at: float
     inside_revoke: bool = False
+    may_poll: bool = True
     reason: str = ""
     rule: GateRule | None = None
     is_refused: bool = False
@@ -101,6 +104,14 @@ class _Attempt:
         self.is_refused = isinstance(failure, errors.CommitRefusedError)
         is_finished = isinstance(failure, errors.RebuildProducerError)
         return TransactionEvent.HANDLE_FINISHED if is_finished else TransactionEvent.REFUSED
+
+
+class _RaisedMeanwhileError(Exception):
+    """Carries an ``error`` of the consumer out of the producer's step, which takes an EosError for its own."""
+
+    def __init__(self, error: errors.EosError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 class _EndedMeanwhileError(Exception):
@@ -173,7 +184,8 @@ class TransactionSteps:
 
     def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> Ending:
         """Commit ``starts`` by themselves, under the membership for which the gate lets them pass."""
-        return self._run(TransactionEvent.COMMIT_STARTS, _Attempt(self._clock(), positions=starts, snapshot=snapshot))
+        attempt = _Attempt(self._clock(), may_poll=False, positions=starts, snapshot=snapshot)
+        return self._run(TransactionEvent.COMMIT_STARTS, attempt)
 
     def abort(self, reason: str, *, inside_revoke: bool = False) -> Ending:
         """Abort because of ``reason``, and go back to the first uncommitted record."""
@@ -187,10 +199,13 @@ class TransactionSteps:
     def resume(self, *, inside_revoke: bool) -> Ending:
         """Complete the interrupted step."""
         attempt = self._attempt
-        attempt.inside_revoke = inside_revoke
+        was_inside, attempt.inside_revoke = attempt.inside_revoke, inside_revoke
         if self.lifecycle.phase in NEEDS_REBUILD:
             attempt.failure, attempt.reason = None, attempt.reason or self._why(attempt)
-        return self._run(TransactionEvent.RESUME, attempt)
+        try:
+            return self._run(TransactionEvent.RESUME, attempt)
+        finally:
+            attempt.inside_revoke = was_inside
 
     def mark_broken(self, ending: Ending | None, *, inside_revoke: bool) -> None:
         """Record that an abort failed: its records are read again, and the handle is replaced before its next use."""
@@ -225,7 +240,7 @@ class TransactionSteps:
             follows = self._acts[act](attempt)
             act = Act.NOTHING if follows is None else self.lifecycle.on(follows)
         if self.lifecycle.phase is Phase.IDLE:
-            self._producer.rebuild_after_lost_connection(self._polling(attempt))
+            self._while_polling(attempt, self._producer.rebuild_after_lost_connection)
         return self.last
 
     def _why(self, attempt: _Attempt) -> str:
@@ -342,8 +357,9 @@ class TransactionSteps:
             self._counters.outcomes_resolved += 1
             self._recovery.record_failure(cause)
         try:
-            outcome = self._recovery.resolve_commit_outcome(
-                _needed(attempt.positions), _needed(attempt.token), cause, self._polling(attempt)
+            positions, token = _needed(attempt.positions), _needed(attempt.token)
+            outcome = self._while_polling(
+                attempt, lambda poll: self._recovery.resolve_commit_outcome(positions, token, cause, poll)
             )
         except _EndedMeanwhileError:
             return None
@@ -352,6 +368,7 @@ class TransactionSteps:
             self.rewind(inside_revoke=attempt.inside_revoke)
             self.block.report_outcome(None, str(error))
             raise
+        self.kept.failure = None  # of a callback that has looked for the same outcome in vain
         if outcome is Outcome.ABORTED:
             attempt.reason, attempt.rule = str(cause), None
             return TransactionEvent.FOUND_ABORTED
@@ -380,24 +397,34 @@ class TransactionSteps:
         """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
         self._record_failure(attempt)
         try:
-            self._producer.rebuild(self._polling(attempt))
+            self._while_polling(attempt, self._producer.rebuild)
         except errors.EosError:
             self.rewind(inside_revoke=attempt.inside_revoke)
             raise
         return TransactionEvent.REBUILT
 
+    def _while_polling(self, attempt: _Attempt, step: Callable[[Callable[[], None]], T]) -> T:
+        """Perform ``step``, which calls what it is given between two attempts; raises what that has raised."""
+        try:
+            return step(self._polling(attempt))
+        except _RaisedMeanwhileError as raised:
+            raise raised.error from raised.error.__cause__
+
     def _polling(self, attempt: _Attempt) -> Callable[[], None]:
         """Return what keeps the member in its group during a long step: it is polled with its partitions paused.
 
         A revocation that comes meanwhile resolves an unknown outcome in its callback. Then this raises
-        _EndedMeanwhileError. An abort goes on without the partitions that have left.
+        _EndedMeanwhileError. One that comes during an abort leaves all of it to the step that is under way.
         """
         phase, membership = self.lifecycle.phase, self._consumer.membership
 
         def poll() -> None:
-            if attempt.inside_revoke or membership.in_callback or membership.is_closed:
+            if attempt.inside_revoke or not attempt.may_poll or membership.in_callback or membership.is_closed:
                 return
-            self._consumer.fetching.serve_callbacks(drain=True)
+            try:
+                self._consumer.fetching.serve_callbacks(drain=True)
+            except errors.EosError as error:
+                raise _RaisedMeanwhileError(error) from error
             if self.lifecycle.phase is not phase:
                 raise _EndedMeanwhileError
 
@@ -487,9 +514,6 @@ class TransactionSteps:
         self.records_out = 0
         self.outputs_in_hand = False
         self.decisions.end_hold()
-
-
-T = TypeVar("T")
 
 
 def _needed(value: T | None) -> T:

@@ -90,7 +90,9 @@ def _chain_of(error: BaseException) -> list[BaseException]:
 
 
 def _cause_of(error: BaseException) -> BaseException | None:
-    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if error.__cause__ is not None:
+        return error.__cause__
+    return None if error.__suppress_context__ else error.__context__
 
 
 def _frames_from(entry: TracebackType | None) -> Iterator[TracebackType]:

@@ -331,6 +331,16 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     # -- one turn ------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
+        try:
+            self._work_and_commit()
+        except errors.ClusterUnavailableError as error:
+            if self._transaction.records or isinstance(error, errors.AuthenticationError):
+                raise
+            # Only offsets without records were to be committed: an idle loop waits for its cluster without limit.
+            self._hook(ClientReported(client="producer", error=str(error)))
+            self._transaction.end()
+
+    def _work_and_commit(self) -> None:
         brings_progress, work = False, None
         try:
             batch = self._next_batch()
@@ -428,8 +438,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             if cost.records:
                 self._shutdown.committed(cost.records)
                 self._size.committed(self._adapter.flush_share)
-            if cost.records or work:  # an error event that came alone has brought no progress
                 self._aborts.progress()
+        elif not cost.records:
+            pass  # offsets without records: the next look repeats their commit
         elif brings_progress or self._can_shrink(cost):
             self._shutdown.expect_redelivery(cost.records, work)
             self._aborts.progress()

@@ -177,8 +177,7 @@ def test_the_time_to_commit_a_record_counts_from_the_offsets_that_its_transactio
     assert times == [pytest.approx(5.0, abs=0.2)] * 2
 
 
-def test_commits_without_records_end_a_row_of_aborts(simulated_cluster):
-    """Else refusals far apart would add up to a cluster that takes no commits."""
+def test_refused_commits_without_records_do_not_add_up(simulated_cluster):
     work = Work(simulated_cluster, recovery_timeout_s=1.0, commit_interval_s=0.4)
     for number in range(5):
         simulated_cluster.after(10.0 * number, lambda: work.upstream.abort(*values(7)))
@@ -369,3 +368,34 @@ def test_at_random_nothing_is_lost_or_doubled_and_the_lag_ends_at_0(seed):
     work.run_for(150.0)
     assert sorted(work.written) == sorted(work.expected)
     assert work.lags == [0, 0]
+
+
+OUTAGE_S = 200.0
+
+
+def run_through(work: Work, begin_outage: Any) -> None:
+    """Let markers come just after an outage has begun, and run until some time after it."""
+    cluster = work.cluster
+    cluster.after(5.0, begin_outage)
+    cluster.after(5.5, lambda: work.upstream.abort(*values(0, 1)))
+    cluster.after(OUTAGE_S, cluster.faults.withdraw)
+    work.run_for(OUTAGE_S + A_WHILE_S)
+    assert (work.committed, work.end) == (3, 3)
+
+
+@pytest.mark.parametrize("request_", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn"])
+def test_an_idle_loop_waits_out_an_outage_that_begins_when_it_passes_markers(simulated_cluster, request_):
+    def begin_outage() -> None:
+        for _ in range(2_000):
+            simulated_cluster.lose_request(request_, "producer-1")
+            simulated_cluster.lose_request("InitProducerId")
+
+    run_through(Work(simulated_cluster), begin_outage)
+
+
+def test_an_idle_loop_goes_on_however_often_its_passed_offsets_are_refused(simulated_cluster):
+    def begin_outage() -> None:
+        for _ in range(2_000):
+            simulated_cluster.refuse("TxnOffsetCommit", "ILLEGAL_GENERATION", "producer-1")
+
+    run_through(Work(simulated_cluster), begin_outage)

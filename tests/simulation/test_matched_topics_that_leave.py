@@ -267,3 +267,28 @@ def test_a_hold_ends_with_the_work_that_it_was_for(stage):
     with producer.transaction(consumer) as txn:
         pass
     assert (txn.outcome, session.is_held) == (Outcome.COMMITTED, False)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_topic_that_comes_back_after_only_markers_were_passed_is_read_from_its_beginning(protocol):
+    """The offset behind the old topic's markers is committed when the new one is there already."""
+    stage = SimulatedStage(protocol, records=0, partitions=1)
+    producer, consumer = stage.producer(), subscribed(stage, PATTERN)
+    upstream = stage.cluster.producer({"transactional.id": "upstream"})
+    upstream.init_transactions()
+    for _ in range(3):
+        upstream.begin_transaction()
+        upstream.produce(SOURCE, b"aborted", partition=0)
+        upstream.flush()
+        upstream.abort_transaction()
+    with producer.transaction(consumer):
+        stage.wait_for(consumer.member.hand_over_passed, lambda: consumer.consume(10, 0.2))
+        del stage.cluster.brokers._topics[SOURCE]
+        stage.cluster.create_topic(SOURCE, 1)
+    for before, after in (("A" * 22, "a" * 22), ("a" * 22, "b" * 22)):
+        line = f"[thrd:main]: Topic {SOURCE} changed id from {before} to {after}"
+        consumer.member.library.topics.log(7, "%s", line)
+    new = [b"new-%d" % n for n in range(10)]
+    stage.cluster.write(SOURCE, new)
+    stage.copy_until(producer, consumer, lambda: b"new-9" in stage.outputs)
+    assert stage.outputs == sorted([*stage.inputs, *new])

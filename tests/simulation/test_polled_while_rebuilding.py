@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from eos_client import Outcome
+from eos_client import EosConsumer, EosProducer, Outcome, errors
+from eos_client.clients.transaction import TransactionSession
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
@@ -66,11 +69,11 @@ def test_a_member_is_polled_while_the_offsets_that_show_an_outcome_cannot_be_rea
     assert stage.outputs == stage.inputs
 
 
-def withhold_ids(stage: SimulatedStage) -> None:
-    """Leave every init unanswered for `SLOW_S`."""
+def withhold_ids(stage: SimulatedStage, seconds: float = SLOW_S) -> None:
+    """Leave every init unanswered for so long."""
     for _ in range(300):
         stage.cluster.lose_request("InitProducerId")
-    stage.cluster.after(SLOW_S, stage.cluster.faults.withdraw)
+    stage.cluster.after(seconds, stage.cluster.faults.withdraw)
 
 
 def let_a_partition_leave_soon(stage: SimulatedStage) -> list[int]:
@@ -124,3 +127,67 @@ def test_a_partition_leaves_a_member_whose_handle_has_lost_a_connection_and_is_r
     stage.copy_the_rest(producer, consumer)
     assert stage.named("partitions_lost") == []
     assert stage.outputs == stage.inputs
+
+
+def commit_with_a_lost_connection(stage: SimulatedStage, consumer: EosConsumer, producer: EosProducer) -> None:
+    """Commit a block whose handle is replaced slowly afterwards, while another member asks for a partition."""
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value())
+        producer.flush(5.0)
+        stage.cluster.lose_reply("EndTxn")
+        withhold_ids(stage)
+        let_a_partition_leave_soon(stage)
+
+
+@pytest.mark.parametrize("kind", [errors.RetriableError, errors.AbortableError, ValueError])
+def test_what_a_callback_raises_while_a_handle_is_replaced_comes_out_as_it_is(kind: type[Exception]) -> None:
+    stage = SimulatedStage(request_timeout_s=1.0)
+    consumer, producer = stage.consumer(), stage.producer(recovery_timeout_s=600.0)
+
+    def on_revoke(*_: object) -> None:
+        raise kind("of the callback")
+
+    consumer.subscribe([stage.source], on_revoke=on_revoke)
+    with pytest.raises(kind, match=r"^of the callback$"):
+        commit_with_a_lost_connection(stage, consumer, producer)
+
+
+@pytest.mark.parametrize(("request_", "outage_s"), [("OffsetFetch", 52.0), ("InitProducerId", 46.0)])
+def test_a_failure_of_a_callback_that_asks_for_an_outcome_ends_with_the_outcome(request_: str, outage_s: float) -> None:
+    stage = SimulatedStage(request_timeout_s=1.0)
+    consumer, producer = stage.subscribed(), stage.producer(recovery_timeout_s=30.0)
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value())
+        producer.flush(5.0)
+        for _ in range(300):
+            stage.cluster.lose_reply("EndTxn")
+            stage.cluster.lose_request(request_)
+        stage.cluster.after(outage_s, stage.cluster.faults.withdraw)
+        stage.cluster.after(10.0, lambda: stage.cluster.revoke((stage.source, 1)))
+    assert txn.outcome is Outcome.COMMITTED
+    with producer.transaction(consumer):
+        consumer.consume(10, 0.2)
+
+
+def test_nothing_is_polled_inside_a_call_that_commits_the_start_of_a_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = SimulatedStage(request_timeout_s=1.0)
+    consumer, producer = stage.consumer(auto_offset_reset="latest"), stage.producer(recovery_timeout_s=600.0)
+    commit_starts, allowed = TransactionSession.commit_starts, threading.Event()
+
+    def committing(session: TransactionSession, *arguments: Any) -> bool:
+        if not allowed.is_set() or session.consumer.membership.in_callback:
+            return False
+        stage.cluster.lose_reply("EndTxn")
+        withhold_ids(stage, 2 * SOON_S)
+        return commit_starts(session, *arguments)
+
+    monkeypatch.setattr(TransactionSession, "commit_starts", committing)
+    consumer.subscribe([stage.source])
+    with producer.transaction(consumer):
+        stage.wait_for(consumer.assignment, lambda: consumer.consume(10, 0.5))
+    allowed.set()
+    stage.load(3)
+    stage.copy_until(producer, consumer, lambda: len(stage.outputs) >= 6)
+    assert stage.outputs == stage.inputs[2:5] + stage.inputs[7:10]

@@ -168,8 +168,7 @@ class ConfluentConsumer:
         if work and not self.handed.work.positions:
             self.work_since = self._clock()
         for partition, position in work.items():
-            self.parts.reads.expect_next(partition, position.next_offset)
-            self.parts.reads.epochs.record(partition, position.next_offset, position.leader_epoch)
+            self.parts.reads.pass_over(partition, position)
             self.handed.hand_over(partition, position)
         self.handed.journal = None
         return bool(work)

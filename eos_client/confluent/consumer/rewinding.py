@@ -16,7 +16,7 @@ from eos_client.confluent.consumer.fetched_records import Batch, RecordRun, last
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, with_epoch
 from eos_client.core.hand_over import HandedOver
 from eos_client.core.leader_epochs import LeaderEpochs, Misplacement
-from eos_client.core.model import InputPartition, InputPositions, Partitions
+from eos_client.core.model import InputPartition, InputPosition, InputPositions, Partitions
 from eos_client.errors import FatalClientError
 from eos_client.ports import Clock
 
@@ -72,7 +72,7 @@ class ReadPositions:
         return run.first_offset < self._next.get(run.partition, 0)
 
     def has_read(self, partition: InputPartition) -> bool:
-        """Whether records of ``partition`` were handed over since it was assigned."""
+        """Whether anything of ``partition`` was handed over since it was assigned."""
         return partition in self._read
 
     def misplacement(self, run: RecordRun, epoch: int | None) -> Misplacement:
@@ -85,6 +85,12 @@ class ReadPositions:
         attempts = self._attempts.get(partition, 0) + 1
         self._attempts[partition] = attempts
         return attempts <= _SEEK_ATTEMPTS_MAX
+
+    def pass_over(self, partition: InputPartition, position: InputPosition) -> None:
+        """Expect what follows ``position``, which has no records: it is handed over as records are."""
+        self._next[partition] = position.next_offset
+        self._read.add(partition)
+        self.epochs.record(partition, position.next_offset, position.leader_epoch)
 
     def read(self, run: RecordRun, messages: Sequence[Any]) -> int | None:
         """Expect what follows ``run`` of ``messages``, which is handed over; returns its last leader epoch."""
