@@ -332,22 +332,30 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _turn(self) -> None:
         try:
-            self._work_and_commit()
+            ended = self._work_and_end()
         except errors.ClusterUnavailableError as error:
             if self._transaction.records or isinstance(error, errors.AuthenticationError):
                 raise
             # Only offsets without records were to be committed: an idle loop waits for its cluster without limit.
             self._hook(ClientReported(client="producer", error=str(error)))
             self._transaction.end()
+            return
+        if ended is not None:
+            ending, work, brings_progress = ended
+            self._record_outcome(ending, work, brings_progress=brings_progress)
 
-    def _work_and_commit(self) -> None:
+    def _work_and_end(self) -> tuple[Ending, Partitions, bool] | None:
+        """Return how the transaction has ended, of which partitions, and whether that shows which records were refused.
+
+        None where it has not ended, or where that is recorded.
+        """
         brings_progress, work = False, None
         try:
             batch = self._next_batch()
             self._apply_endings()  # a revocation may have ended the transaction
             self._work_on(batch)
             if not self._is_due():
-                return
+                return None
             work = frozenset(self._member.positions)
             ending = self._session.end()
         except errors.UnknownOutcomeError as error:
@@ -356,18 +364,18 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._failed.unresolved()
             self._failed.aborted(self._member.membership.assigned)
             self._transaction.end()
-            return
+            return None
         except StoppedMeanwhileError as error:
             self._session.recover(error)
             self._apply_endings()
             self._transaction.end()
             self._shutdown.records_to_repeat = 0  # else that record is retried until the shutdown deadline
-            return
+            return None
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             brings_progress = isinstance(error, RefusedRecordsError)
             work = work or frozenset(self._member.positions)
             ending = self._session.recover(error)
-        self._record_outcome(ending, work, brings_progress=brings_progress)
+        return ending, work, brings_progress
 
     def _next_batch(self) -> list[Any]:
         self._session.mark_processed()  # from here on a revocation may commit the last batch
