@@ -48,6 +48,19 @@ def forget_departed(memory: dict[RecordKey, Any], assigned: Collection[InputPart
         del memory[record]
 
 
+def told_of(record: RecordKey, error: ErrorReport) -> dict[str, Any]:
+    """Return the fields that the events of a failed ``record`` share."""
+    topic, partition, offset = record
+    return {
+        "topic": topic,
+        "partition": partition,
+        "offset": offset,
+        "error": error.text,
+        "place": error.place,
+        "traceback": error.traceback,
+    }
+
+
 def letters_for(topic: str, record: Record, error: ErrorReport, attempts: int) -> list[OutputRecord]:
     """Return four letters: the whole record; with a short error; without its value; with its origin only.
 

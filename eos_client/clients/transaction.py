@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from eos_client import errors
-from eos_client.clients.dead_letters import RecordKey
+from eos_client.clients.dead_letters import RecordKey, told_of
 from eos_client.clients.refused_letters import RefusedLetters
 from eos_client.clients.transaction_steps import NOTHING_WAS_SENT, WAIT_SLICE_S, Ending, TransactionSteps
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -196,16 +196,7 @@ class TransactionSession:
 
     def record_dead_letter(self, record: RecordKey, error: ErrorReport, topic: str) -> None:
         """Record that the open transaction holds a dead letter of ``record``, which is told when it is committed."""
-        name, partition, offset = record
-        self._steps.dead_lettered[record] = RecordDeadLettered(
-            topic=name,
-            partition=partition,
-            offset=offset,
-            error=error.text,
-            place=error.place,
-            traceback=error.traceback,
-            dead_letter_topic=topic,
-        )
+        self._steps.dead_lettered[record] = RecordDeadLettered(**told_of(record, error), dead_letter_topic=topic)
 
     # -- the end -------------------------------------------------------------------------------------------------
 

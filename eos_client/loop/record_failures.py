@@ -19,6 +19,7 @@ from eos_client.clients.dead_letters import (
     forget_departed,
     key_of,
     letters_for,
+    told_of,
 )
 from eos_client.config import EosConfig, OnError
 from eos_client.confluent.failures.producer_failures import is_refused_for_size
@@ -124,16 +125,9 @@ class FailedRecords:
         """
         if self._stops:
             raise _stopping_error(record, error) from error
-        topic, partition, offset = key = key_of(record)
+        key = key_of(record)
         report = error.first if isinstance(error, KnownFailureError) else report_of(error)
-        told: dict[str, Any] = {
-            "topic": topic,
-            "partition": partition,
-            "offset": offset,
-            "error": report.text,
-            "place": report.place,
-            "traceback": report.traceback,
-        }
+        told = told_of(key, report)
         if self._dead_letter_topic is None:
             self._handled[key] = RecordSkipped(**told)
             return []

@@ -308,19 +308,6 @@ def test_a_marker_takes_an_offset_that_no_reader_gets(bench):
     assert bench.position(consumer) == 14
 
 
-def test_without_end_of_partition_events_the_position_steps_over_a_marker_all_the_same(bench):
-    producer = bench.producer()
-    producer.begin_transaction()
-    producer.produce(bench.topic, b"committed", partition=0)
-    producer.commit_transaction(LIMIT_S)
-    bench.await_end(12)
-    consumer = bench.at(8)
-    assert bench.offsets(consumer, 3) == [8, 9, 10]
-    bench.backend.until(lambda: bench.position(consumer) == 12, "the position behind the marker", polling=[consumer])
-    consumer.commit(asynchronous=False)
-    assert bench.stored() == 12
-
-
 def marker_at_11(bench):
     """A producer whose committed transaction has one record, at 10; its marker is at 11, the last offset."""
     producer = bench.producer()
@@ -333,6 +320,15 @@ def marker_at_11(bench):
 
 def await_position(bench, consumer, offset):
     bench.backend.until(lambda: bench.position(consumer) == offset, f"the position {offset}", polling=[consumer])
+
+
+def test_without_end_of_partition_events_the_position_steps_over_a_marker_all_the_same(bench):
+    marker_at_11(bench)
+    consumer = bench.at(8)
+    assert bench.offsets(consumer, 3) == [8, 9, 10]
+    await_position(bench, consumer, 12)
+    consumer.commit(asynchronous=False)
+    assert bench.stored() == 12
 
 
 def test_the_position_steps_over_markers_before_any_record_came(bench):

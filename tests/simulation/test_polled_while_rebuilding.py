@@ -4,25 +4,52 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from eos_client import EosConsumer, EosProducer, Outcome, errors
 from eos_client.clients.transaction import TransactionSession
+from eos_client.clients.transaction_block import Transaction
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
 INTERVAL_MS, SLOW_S, SOON_S = 50_000, 120.0, 10.0
 
 
-def slow_init_after(stage: SimulatedStage, lose: Callable[[str], None], request: str) -> None:
-    """Let ``request`` fail so that the handle ends, and let its successor's init be unanswered for `SLOW_S`."""
+def write_outputs(stage: SimulatedStage, consumer: EosConsumer, producer: EosProducer, txn: Transaction) -> None:
+    """Copy four records, and deliver their outputs."""
+    for record in stage.collect(consumer, 4):
+        txn.produce(SINK, record.value())
+    producer.flush(5.0)
+
+
+def withhold_ids(stage: SimulatedStage, seconds: float = SLOW_S) -> None:
+    """Leave every init unanswered for so long."""
     for _ in range(300):
-        lose(request)
         stage.cluster.lose_request("InitProducerId")
-    stage.cluster.after(SLOW_S, stage.cluster.faults.withdraw)
+    stage.cluster.after(seconds, stage.cluster.faults.withdraw)
+
+
+def let_a_partition_leave_soon(stage: SimulatedStage) -> list[int]:
+    """Let another member ask for a partition early in the outage; returns where it is noted whether it left by then."""
+    left: list[int] = []
+    stage.cluster.after(SOON_S, lambda: stage.cluster.revoke((stage.source, 1)))
+    stage.cluster.after(2 * SOON_S, lambda: left.append(len(stage.named("partitions_revoked"))))
+    stage.cluster.after(SLOW_S + 30.0, stage.cluster.give_back)
+    return left
+
+
+def commit_with_a_lost_connection(
+    stage: SimulatedStage, consumer: EosConsumer, producer: EosProducer
+) -> tuple[Transaction, list[int]]:
+    """Commit a block whose handle is replaced slowly afterwards, while another member asks for a partition."""
+    with producer.transaction(consumer) as txn:
+        write_outputs(stage, consumer, producer, txn)
+        stage.cluster.lose_reply("EndTxn")
+        withhold_ids(stage)
+        left = let_a_partition_leave_soon(stage)
+    return txn, left
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -35,11 +62,11 @@ def test_a_member_outlives_a_rebuild_that_is_longer_than_its_poll_interval(
     consumer = stage.subscribed(max_poll_interval_ms=INTERVAL_MS)
     producer = stage.producer(recovery_timeout_s=600.0)
     with producer.transaction(consumer) as txn:
-        for record in stage.collect(consumer, 4):
-            txn.produce(SINK, record.value())
-        producer.flush(5.0)
+        write_outputs(stage, consumer, producer, txn)
         lose = stage.cluster.lose_reply if takes_effect else stage.cluster.lose_request
-        slow_init_after(stage, lose, "EndTxn")
+        for _ in range(300):
+            lose("EndTxn")
+        withhold_ids(stage)
         if is_revoked:
             stage.cluster.after(SLOW_S - 20.0, lambda: stage.cluster.revoke((stage.source, 1)))
             stage.cluster.after(SLOW_S + 30.0, stage.cluster.give_back)
@@ -69,22 +96,6 @@ def test_a_member_is_polled_while_the_offsets_that_show_an_outcome_cannot_be_rea
     assert stage.outputs == stage.inputs
 
 
-def withhold_ids(stage: SimulatedStage, seconds: float = SLOW_S) -> None:
-    """Leave every init unanswered for so long."""
-    for _ in range(300):
-        stage.cluster.lose_request("InitProducerId")
-    stage.cluster.after(seconds, stage.cluster.faults.withdraw)
-
-
-def let_a_partition_leave_soon(stage: SimulatedStage) -> list[int]:
-    """Let another member ask for a partition early in the outage; returns where it is noted whether it left by then."""
-    left: list[int] = []
-    stage.cluster.after(SOON_S, lambda: stage.cluster.revoke((stage.source, 1)))
-    stage.cluster.after(2 * SOON_S, lambda: left.append(len(stage.named("partitions_revoked"))))
-    stage.cluster.after(SLOW_S + 30.0, stage.cluster.give_back)
-    return left
-
-
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_partition_leaves_a_member_whose_abort_takes_longer_than_its_poll_interval(protocol: str) -> None:
     stage = SimulatedStage(protocol, request_timeout_s=1.0)
@@ -93,9 +104,7 @@ def test_a_partition_leaves_a_member_whose_abort_takes_longer_than_its_poll_inte
     txn = producer.transaction(consumer)
     left = let_a_partition_leave_soon(stage)
     with contextlib.suppress(ArithmeticError), txn:
-        for record in stage.collect(consumer, 4):
-            txn.produce(SINK, record.value())
-        producer.flush(5.0)
+        write_outputs(stage, consumer, producer, txn)
         for _ in range(300):
             stage.cluster.lose_request("EndTxn")
         withhold_ids(stage)
@@ -112,13 +121,7 @@ def test_a_partition_leaves_a_member_whose_handle_has_lost_a_connection_and_is_r
     stage = SimulatedStage(protocol, request_timeout_s=1.0)
     consumer = stage.subscribed(max_poll_interval_ms=INTERVAL_MS)
     producer = stage.producer(recovery_timeout_s=600.0)
-    with producer.transaction(consumer) as txn:
-        for record in stage.collect(consumer, 4):
-            txn.produce(SINK, record.value())
-        producer.flush(5.0)
-        stage.cluster.lose_reply("EndTxn")
-        withhold_ids(stage)
-        left = let_a_partition_leave_soon(stage)
+    txn, left = commit_with_a_lost_connection(stage, consumer, producer)
     assert txn.outcome is Outcome.COMMITTED
     assert left == [1]
     (rebuilt,) = stage.named("producer_rebuilt")
@@ -127,17 +130,6 @@ def test_a_partition_leaves_a_member_whose_handle_has_lost_a_connection_and_is_r
     stage.copy_the_rest(producer, consumer)
     assert stage.named("partitions_lost") == []
     assert stage.outputs == stage.inputs
-
-
-def commit_with_a_lost_connection(stage: SimulatedStage, consumer: EosConsumer, producer: EosProducer) -> None:
-    """Commit a block whose handle is replaced slowly afterwards, while another member asks for a partition."""
-    with producer.transaction(consumer) as txn:
-        for record in stage.collect(consumer, 4):
-            txn.produce(SINK, record.value())
-        producer.flush(5.0)
-        stage.cluster.lose_reply("EndTxn")
-        withhold_ids(stage)
-        let_a_partition_leave_soon(stage)
 
 
 @pytest.mark.parametrize("kind", [errors.RetriableError, errors.AbortableError, ValueError])
@@ -158,9 +150,7 @@ def test_a_failure_of_a_callback_that_asks_for_an_outcome_ends_with_the_outcome(
     stage = SimulatedStage(request_timeout_s=1.0)
     consumer, producer = stage.subscribed(), stage.producer(recovery_timeout_s=30.0)
     with producer.transaction(consumer) as txn:
-        for record in stage.collect(consumer, 4):
-            txn.produce(SINK, record.value())
-        producer.flush(5.0)
+        write_outputs(stage, consumer, producer, txn)
         for _ in range(300):
             stage.cluster.lose_reply("EndTxn")
             stage.cluster.lose_request(request_)

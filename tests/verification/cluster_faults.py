@@ -5,17 +5,15 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from eos_client.testing import EmbeddedKafkaCluster
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 BROKERS = (1, 2, 3)
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -25,29 +23,42 @@ STANDS_S, DOWN_S = (4.0, 8.0), (1.0, 6.0)
 IN_SYNC_POLL_S = 0.2
 
 
+class ClusterFault(Protocol):
+    """What disturbs the brokers for some time."""
+
+    def act(self, stopping: threading.Event) -> None:
+        """Do so until ``stopping`` is set."""
+
+
+@contextmanager
+def acting(*faults: ClusterFault) -> Iterator[None]:
+    """Let ``faults`` act while the block runs, each in a thread of its own."""
+    stopping = threading.Event()
+    threads = [threading.Thread(target=each.act, args=(stopping,), daemon=True) for each in faults]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for thread in threads:
+            thread.join()
+
+
 class LeaderMover:
-    """Lets the leaders of all partitions of ``topics`` move to the next replica, every second, in its own thread."""
+    """Lets the leaders of all partitions of ``topics`` move to the next replica, every second."""
 
     def __init__(self, bootstrap: str, topics: Collection[str]) -> None:
         self._bootstrap, self._topics = bootstrap, topics
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="leader-mover", daemon=True)
         self.moves, self.refused = 0, 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def act(self, stopping: threading.Event) -> None:
+        """Do so until ``stopping`` is set."""
         admin: Any = KafkaAdminClient(bootstrap_servers=self._bootstrap.split(","))
         described: Any = admin.describe_topics(list(self._topics))
         counts = {topic["name"]: len(topic["partitions"]) for topic in described}
         turn = 0
-        while not self._stopping.wait(MOVE_EVERY_S):
+        while not stopping.wait(MOVE_EVERY_S):
             turn += 1
             replicas = {
                 TopicPartition(topic, number): [BROKERS[(turn + number + each) % len(BROKERS)] for each in range(3)]
@@ -64,7 +75,7 @@ class LeaderMover:
 
 
 class BrokerKiller:
-    """Kills a broker (SIGKILL) and starts it again, one after the other, in its own thread; the seed says which.
+    """Kills a broker (SIGKILL) and starts it again, one after the other; the seed says which.
 
     What a leader has written and not replicated is cut off from its log when it comes back. The next broker is killed
     only when all replicas are in sync again, so that nothing that was acknowledged is lost. So they are in the end.
@@ -73,25 +84,16 @@ class BrokerKiller:
     def __init__(self, cluster: EmbeddedKafkaCluster | None, seed: int) -> None:
         self._cluster = cluster
         self._random = random.Random(seed)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="broker-killer", daemon=True)
         self.kills = 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def act(self, stopping: threading.Event) -> None:
+        """Do so until ``stopping`` is set."""
         cluster = self._cluster
-        while cluster is not None and not self._stopping.wait(self._random.uniform(*STANDS_S)):
+        while cluster is not None and not stopping.wait(self._random.uniform(*STANDS_S)):
             broker = cluster.brokers[self._random.choice(BROKERS)]
             broker.kill()
             self.kills += 1
-            self._stopping.wait(self._random.uniform(*DOWN_S))
+            stopping.wait(self._random.uniform(*DOWN_S))
             broker.restart()
             while not _is_in_sync(cluster.bootstrap_servers):
                 time.sleep(IN_SYNC_POLL_S)

@@ -27,7 +27,7 @@ from eos_client import EosProducer
 from eos_client.errors import AbortableError, EosError
 from eos_client.testing import EmbeddedKafkaCluster
 from tests.support.reading import read_to_the_end, reader
-from tests.verification.cluster_faults import TRANSACTIONS_TOPIC, LeaderMover
+from tests.verification.cluster_faults import TRANSACTIONS_TOPIC, LeaderMover, acting
 from tests.verification.tables import table
 
 HEADS = (
@@ -139,7 +139,8 @@ def run(bootstrap: str, name: str, seconds: float) -> tuple[list[object], bool]:
     topics = (topic, TRANSACTIONS_TOPIC) if name.endswith("coordinator-moves") else (topic,)
     if len(topics) > 1:  # the second is made by its first user
         EosProducer({"bootstrap.servers": bootstrap, "transactional.id": "first"}).init_transactions()
-    with LeaderMover(bootstrap, topics) as mover:
+    mover = LeaderMover(bootstrap, topics)
+    with acting(mover):
         written = PRODUCERS[name](bootstrap, topic, time.monotonic() + seconds)
     found: Counter[tuple[int, int]] = Counter()
     for message in read_to_the_end(reader(bootstrap), topic, PARTITIONS, ends=written.ends):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.verification.brokers import RunningBroker
-from tests.verification.cluster_faults import GROUPS_TOPIC, TRANSACTIONS_TOPIC, BrokerKiller, LeaderMover
+from tests.verification.cluster_faults import GROUPS_TOPIC, TRANSACTIONS_TOPIC, BrokerKiller, LeaderMover, acting
 from tests.verification.commands import Contender, Transform
 from tests.verification.nemesis import Action, FaultPlan, Step, execute, schedule
 from tests.verification.protocols import SESSION_TIMEOUT_S, GroupProtocol
@@ -86,7 +85,7 @@ def perform(run: FaultRun, broker: RunningBroker, directory: Path) -> FaultOutco
         rig.await_outputs()
         mover = LeaderMover(broker.bootstrap, (rig.source, rig.sink, GROUPS_TOPIC, TRANSACTIONS_TOPIC))
         killer = BrokerKiller(broker.cluster, run.seed)
-        with mover if run.moves_leaders else nullcontext(), killer if run.kills_brokers else nullcontext():
+        with acting(*[mover] * run.moves_leaders, *[killer] * run.kills_brokers):
             execute(steps, rig.pool, run.seconds)
         judgement = rig.judge()
     return FaultOutcome(run, broker.version, judgement, steps, directory, mover.moves, killer.kills)

@@ -179,7 +179,7 @@ class ConfluentConsumer:
         ours = self.membership.assigned - undecided_or_waiting
         passed = self.library.passed_offsets(ends_in_markers_of_others(ours))
         starting = parts.starts.waiting
-        parts.starts.check_passed({p: offset for p, offset in passed.items() if p in starting})
+        parts.starts.check_passed(passed)
         generation, next_offsets = self.membership.synced_generation, self.handed.next_offsets
         found = {p: passed_work(next_offsets.get(p), passed[p], generation) for p in passed.keys() - starting}
         return {partition: work for partition, work in found.items() if work is not None}

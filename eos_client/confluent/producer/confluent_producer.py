@@ -27,7 +27,7 @@ from eos_client.confluent.producer.output_arguments import (
     guard_messages,
     named_arguments,
 )
-from eos_client.confluent.producer.registration import Registration, nothing
+from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
 from eos_client.core.model import InputPositions, ProducerLimits
@@ -114,7 +114,7 @@ class ConfluentProducer:
         self.registration.init_transactions(timeout if timeout >= 0 else self.limits.start_timeout_s)
         self.library.callback_errors.raise_kept()
 
-    def rebuild(self, meanwhile: Callable[[], None] = nothing) -> None:
+    def rebuild(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
 
         ``meanwhile`` is called between two attempts; what it raises interrupts this.

@@ -38,10 +38,6 @@ def _sent_twice(transactional_id: str, *, log_understood: bool) -> errors.Rebuil
     )
 
 
-def nothing() -> None:
-    """Stand in for what is done between two attempts."""
-
-
 def _cause_of(error: errors.EosError | None) -> str:
     """Return in one word why a handle became unusable, as metrics count it."""
     if isinstance(error, KafkaException):
@@ -66,7 +62,7 @@ class Registration:
         self._clock = calls.clock
         self._attempt_s = attempt_s
         self._give_up_at = math.inf
-        self._lost: errors.EosError | None = None
+        self._connection_lost: errors.EosError | None = None
         self._was_registered = False
 
     def init_transactions(self, limit_s: float) -> None:
@@ -106,7 +102,7 @@ class Registration:
         self.library.leave_behind()
         self.library.start()
 
-    def _initialise(self, limit_s: float, meanwhile: Callable[[], None] = nothing) -> None:
+    def _initialise(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         library = self.library
         if library.init.is_resumable and self._calls.blocking_error is None:
             self._calls.block_until_registered(library.transactional_id, resumable=True)
@@ -185,7 +181,7 @@ class Registration:
             self._calls.block_until_registered(self.library.transactional_id)
             self.library.release_id()
 
-    def rebuild(self, limit_s: float, meanwhile: Callable[[], None] = nothing) -> None:
+    def rebuild(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
 
         Tried for ``limit_s``, or until `set_deadline`; raises what ``init_transactions`` raises. A rebuild that failed
@@ -223,12 +219,12 @@ class Registration:
         """Use the handle no more if a request of it may be in flight: `rebuild_after_lost_connection` fences that."""
         if self.may_have_sent_twice and self._calls.recovers_from_own_fence and self._calls.blocking_error is None:
             library = self.library
-            self._lost = _sent_twice(library.transactional_id, log_understood=library.log.understood)
-            self._calls.block_calls(self._lost)
+            self._connection_lost = _sent_twice(library.transactional_id, log_understood=library.log.understood)
+            self._calls.block_calls(self._connection_lost)
 
-    def rebuild_after_lost_connection(self, limit_s: float, meanwhile: Callable[[], None] = nothing) -> None:
+    def rebuild_after_lost_connection(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Replace the handle if it was given up for that. What was confirmed stays confirmed, even if this fails."""
-        if self._lost is not None and self._calls.blocking_error is self._lost:
+        if self._connection_lost is not None and self._calls.blocking_error is self._connection_lost:
             with suppress(errors.EosError):
                 self.rebuild(limit_s, meanwhile)
 
