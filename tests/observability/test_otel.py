@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import time
 from typing import Any
 
 import pytest
@@ -337,21 +338,29 @@ def test_a_block_is_one_span_with_links_where_its_records_are_named(traced, name
     assert {record.headers or None for record in stage.cluster.read(SINK)} == {expected}
 
 
+def span_of_length(traced: Traced, event: observe.Event, seconds: float) -> Any:
+    """The only span, which ``event`` makes: it ends now, and began ``seconds`` ago."""
+    before_ns = time.time_ns()
+    traced.tracing.hook(lambda _event: None)(event)
+    after_ns = time.time_ns()
+    (span,) = traced.spans
+    began_ns, ended_ns = span.start_time or 0, span.end_time or 0
+    assert before_ns <= began_ns + int(seconds * 1e9) <= after_ns
+    assert before_ns <= ended_ns <= after_ns
+    return span
+
+
 def test_a_transaction_that_only_the_events_tell_of_has_the_length_that_they_tell(traced):
     committed = observe.TransactionCommitted(
         records_in=1, records_out=1, duration_s=0.5, generation=G5, inside_revoke=False, poll_to_commit_s=3.0
     )
-    traced.tracing.hook(lambda _event: None)(committed)
-    (span,) = traced.spans
-    assert (span.end_time - span.start_time) / 1e9 == pytest.approx(3.0, abs=1.0)
+    span_of_length(traced, committed, 3.0)
 
 
 def test_a_spark_batch_is_one_span_of_its_length(traced):
     (written,) = [event for event, _, _ in EXAMPLES if isinstance(event, observe.SparkBatchWritten)]
-    traced.tracing.hook(lambda _event: None)(written)
-    (span,) = traced.spans
+    span = span_of_length(traced, written, written.duration_s)
     assert (span.name, span.kind) == ("write micro-batch", SpanKind.PRODUCER)
-    assert (span.end_time - span.start_time) / 1e9 == pytest.approx(written.duration_s, abs=1e-3)
     told = attributes(span)
     assert (told["eos.batch_id"], told["eos.slots_skipped"], told["messaging.batch.message_count"]) == (7, 1, 9)
     assert told["eos.seconds.job"] == 0.1
@@ -429,11 +438,8 @@ def test_an_error_after_the_batch_is_whole_is_told_with_its_rows(traced):
 
 @pytest.mark.parametrize("event", LEASE_EVENTS, ids=lambda event: event.name)
 def test_without_a_traced_sink_each_event_of_the_lease_is_a_span(traced, event):
-    traced.tracing.hook(lambda _event: None)(event)
-    (span,) = traced.spans
+    span = span_of_length(traced, event, getattr(event, "duration_s", 0.0))
     assert (span.name, attributes(span)["eos.run"]) == (event.name, event.run)
-    length_s = (span.end_time - span.start_time) / 1e9
-    assert length_s == pytest.approx(getattr(event, "duration_s", 0.0), abs=1e-3)
     is_fenced = event is SPARK_FENCED
     assert (span.status.status_code is StatusCode.ERROR) is is_fenced
     assert attributes(span).get("error.type") == ("RunFencedError" if is_fenced else None)
