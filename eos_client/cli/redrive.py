@@ -238,8 +238,9 @@ class Redrive:
                 has_read = self._pass_on(txn)
             if txn.outcome is Outcome.COMMITTED:
                 self.done.add(self._pending)
-                self._size.committed(self._producer.adapter.flush_share)
-                aborts = 0
+                if self._places:  # an empty transaction shows neither that larger ones fit nor any progress
+                    self._size.committed(self._producer.adapter.flush_share)
+                    aborts = 0
             elif txn.outcome is Outcome.ABORTED:
                 structlog.get_logger("eos_client").warning("transaction_aborted", reason=txn.reason)
                 self._consumer.resume(self._consumer.assignment())  # redelivered letters have not been sought back yet

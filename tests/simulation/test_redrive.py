@@ -13,6 +13,7 @@ from eos_client.cli.redrive import Redrive, RedriveOptions, client_config
 from eos_client.cli.redrive import redrive as redrive_letters
 from eos_client.cli.redriven_letters import can_be_sent_to
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
+from eos_client.testing.simulator.brokers.model import PartitionKey
 from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
@@ -45,9 +46,11 @@ class RedriveStage:
         """One run, as a process of its own would do it."""
         consumer = self.stage.consumer(group_id="redrive")
         producer = self.stage.producer(transactional_id="redrive-0", delivery_report_only_error=True)
-        letters = [each.offset for each in self.cluster.read(topic)]
+        brokers = self.cluster.brokers
+        logs = [brokers.log(PartitionKey(topic, number)) for number in range(brokers.partition_count(topic))]
+        lasts = {n: max(r.offset for r in log.records if r.marker is None) for n, log in enumerate(logs)}
         asked = RedriveOptions(bootstrap_servers="simulated", topic=topic, group_id="redrive", **options)
-        run = Redrive(consumer, producer, asked, {0: max(letters) if last is None else last}, self.cluster.clock)
+        run = Redrive(consumer, producer, asked, lasts if last is None else {0: last}, self.cluster.clock)
         looks = iter(range(stop_after))
         try:
             return run.run(lambda: next(looks, None) is None)
@@ -256,6 +259,19 @@ def test_letters_that_the_broker_refuses_only_together_all_go():
     redrive.write_letters(*values)
     assert dict(redrive.run(target=SMALL).sent) == {SMALL: 9}
     assert redrive.values(SMALL) == values
+
+
+def test_letters_that_their_own_topic_takes_only_one_by_one_are_all_kept():
+    redrive = RedriveStage()
+    redrive.cluster.brokers.settings = BrokerSettings(message_max_bytes=2000)
+    redrive.cluster.create_topic(SMALL, partitions=2)
+    headers = {"eos.topic": SOURCE, "eos.partition": "0", "eos.offset": "1", "eos.error": "bad"}
+    for n in range(8):
+        with redrive.producer.transaction(redrive.consumer) as txn:
+            txn.produce(SMALL, b"%d" % n * 1400, partition=n % 2, headers={**headers, "eos.offset": str(n)})
+    tally = redrive.run(topic=SMALL, match="no such error")
+    assert tally.kept == 8
+    assert len(redrive.values(SMALL)) == 16
 
 
 def test_a_letter_that_can_be_neither_sent_nor_kept_is_named():
