@@ -224,11 +224,17 @@ class EosProducer:
         session = self._session_in_block()
         if session is None:
             self.adapter.produce(topic, *args, **kwargs)
+            self._count_beside_block(1)
             return
         with session.block.writing:
             session.begin()
             self.adapter.produce(topic, *args, **kwargs)
             session.count_outputs(1)
+
+    def _count_beside_block(self, count: int) -> None:
+        """Count outputs that a callback has written into the open transaction, while its block ends or is held."""
+        if self._session is not None and self._session.is_open:
+            self._session.count_outputs(count)
 
     @counts_as_call
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
@@ -250,7 +256,9 @@ class EosProducer:
     def _produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
         session = self._session_in_block()
         if session is None:
-            return self.adapter.produce_batch(topic, messages, *args, **kwargs)
+            queued = self.adapter.produce_batch(topic, messages, *args, **kwargs)
+            self._count_beside_block(queued)
+            return queued
         with session.block.writing:
             session.begin()
             queued = self.adapter.produce_batch(topic, messages, *args, **kwargs)

@@ -169,7 +169,7 @@ class TransactionSession:
         return self.producer.raw_produce
 
     def count_outputs(self, count: int) -> None:
-        """Count ``count`` outputs that were written."""
+        """Count ``count`` outputs that were written by ``raw_produce`` or by the application's producer."""
         self._steps.records_out += count
 
     def await_deliveries(self) -> None:
@@ -182,7 +182,7 @@ class TransactionSession:
             self.producer.calls.record_acknowledged_outputs()
 
     def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
-        """Write one output of any kind; inside a block the producer counts it, elsewhere ``count_outputs`` does.
+        """Write one output of any kind, which the application's producer counts.
 
         ``on_delivery`` gets its report, before the callback that the application may have set for all. Waits for room
         in the local queue. Raises OutputRefusedError for an invalid output, AbortableError without room in time.

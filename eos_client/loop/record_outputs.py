@@ -253,7 +253,7 @@ class RecordOutputs:
         is_bytes = set(map(type, outputs)) == _BYTES_ONLY
         self._records_at_once = None if is_bytes else _OBJECTS_AT_ONCE
         write = self._write_values if is_bytes else self._write_mixed
-        left = iter(outputs)
+        left, counted = iter(outputs), 0
         while length_hint(left):
             try:
                 write(left)
@@ -261,7 +261,8 @@ class RecordOutputs:
                 raise
             except Exception:  # noqa: BLE001  # the slow path repeats it and names the error
                 self._write_thoroughly(outputs[-length_hint(left) - 1])  # the one that the iterator has given last
-        self._session.count_outputs(len(outputs))
+                counted += 1
+        self._session.count_outputs(len(outputs) - counted)
 
     def _apart(self, outputs: list[Any]) -> list[list[Any]]:
         """Return ``outputs`` in groups that may share a batch."""
@@ -324,7 +325,6 @@ class RecordOutputs:
         for letter in self._failed.substitutes_for(record, error):
             refusal = self._refusal_of_copies([letter])
             if refusal is None:
-                self._session.count_outputs(1)
                 return
         if refusal is not None:
             raise self._failed.letter_refused(record, refusal) from error

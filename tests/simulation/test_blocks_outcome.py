@@ -8,10 +8,10 @@ from eos_client import Outcome
 from eos_client.clients.block_state import BlockState
 from eos_client.errors import ClientClosedError, OutputRefusedError, WrongThreadError
 from tests.simulation.broken_off import ActingStrike, strides, struck_calls, struck_runs
-from tests.simulation.simulated_stage import SINK, SimulatedStage
+from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.simulation.test_broken_off_calls import EVERY_STEP, Copying, OwnError
 from tests.support.interception import intercepting
-from tests.support.protocols import BY_COORDINATOR
+from tests.support.protocols import BY_COORDINATOR, COOPERATIVE
 
 
 class Telling(Copying):
@@ -145,6 +145,32 @@ def test_a_commit_counts_every_output_of_its_block_whoever_has_written_it(stage)
             txn.produce(SINK, b"refused", partition=99)
     (committed,) = stage.named("transaction_committed")
     assert committed.records_out == producer.counters.records_out == len(stage.outputs) == 4
+
+
+def test_a_commit_counts_what_a_delivery_callback_writes_while_the_block_ends(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+
+    def writes_another(_error, _message):
+        producer.produce(SINK, b"by the callback")
+
+    with producer.transaction(consumer):
+        stage.collect(consumer, 4)
+        producer.produce(SINK, b"by the block", on_delivery=writes_another)
+    (committed,) = stage.named("transaction_committed")
+    assert committed.records_out == producer.counters.records_out == len(stage.outputs) == 2
+
+
+def test_a_commit_counts_what_on_revoke_writes_while_the_block_ends():
+    stage = SimulatedStage(COOPERATIVE)
+    producer, consumer = stage.producer(), stage.consumer()
+    consumer.subscribe([SOURCE], on_revoke=lambda *_: producer.produce(SINK, b"by the callback"))
+    with producer.transaction(consumer) as txn:
+        stage.collect(consumer, 4)
+        txn.produce(SINK, b"by the block")
+        stage.cluster.revoke((SOURCE, 1))
+        stage.cluster.advance(5.0)
+    (committed,) = stage.named("transaction_committed")
+    assert committed.records_out == producer.counters.records_out == len(stage.outputs) == 2
 
 
 # -- clients that are closed inside a block ----------------------------------------------------------------------------
