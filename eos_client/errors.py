@@ -6,14 +6,32 @@ The adapter raises most of these as subclasses of ``confluent_kafka.KafkaExcepti
 
 from __future__ import annotations
 
+import builtins
+from typing import Any
+
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)  # Python 3.10 has none
+
 
 def text_of(error: BaseException, characters_max: int = 10_000) -> str:
-    """Return type and message of ``error``, shortened if too long; works even if its ``__str__`` raises."""
+    """Return type and message of ``error``, shortened if too long; works even if its ``__str__`` raises.
+
+    A group of errors says only how many it holds: the text of the first one is behind it.
+    """
     try:
         text = str(error)
     except Exception as failed:  # noqa: BLE001  # the application's own code
         text = f"no text, because its __str__ raised {type(failed).__name__}"
-    return f"{type(error).__name__}: {text}"[:characters_max]
+    first = first_of_group(error)
+    members = "" if first is None else f": {text_of(first, characters_max)}"
+    return f"{type(error).__name__}: {text}{members}"[:characters_max]
+
+
+def first_of_group(error: BaseException) -> BaseException | None:
+    """Return the first error of an exception group, None for any other error."""
+    if _GROUP is None or not issubclass(type(error), _GROUP):
+        return None
+    first: BaseException = _GROUP.exceptions.__get__(error)[0]
+    return first
 
 
 def repr_of(value: object) -> str:
@@ -183,7 +201,7 @@ class TransformError(EosError):
         where = "" if place is None else f" ({place})"
         if letter_of is not None:
             self._failure = f"the record at {record} failed with {letter_of}{where}, and its dead letter with {what}"
-        elif isinstance(cause, EosError):  # it came before the transform, or after it
+        elif issubclass(type(cause), EosError):  # it came before the transform, or after it
             self._failure = f"the record at {record} failed with {what}{where}"
         else:
             self._failure = f"the transform raised {what}{where} on the record at {record}"

@@ -15,8 +15,9 @@ from enum import IntEnum
 from itertools import islice
 from pathlib import PurePath
 from types import TracebackType
+from typing import Any
 
-from eos_client.errors import text_of
+from eos_client.errors import first_of_group, text_of
 
 ERROR_CHARACTERS_MAX = 1000
 TRACEBACK_CHARACTERS_MAX = 4000
@@ -32,6 +33,7 @@ _RETRY_LIBRARY = "tenacity"  # by which the client calls a transform
 _HEADING = "Traceback (most recent call last):"
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
+_FIRST_OF_GROUP = "The above exception is the first of the following group:"
 _OMITTED = "  ..."
 
 
@@ -67,12 +69,19 @@ def text_with_place(error: BaseException) -> str:
     return text_of(error) if place is None else f"{text_of(error)} ({place})"
 
 
+def add_note(error: BaseException, note: str) -> None:
+    """Add ``note`` to the notes of ``error``, as ``add_note`` does, which Python 3.10 lacks."""
+    _attributes_of(error).setdefault("__notes__", []).append(note)
+
+
 def place_of(error: BaseException) -> str | None:
     """Return the innermost frame of the application in ``error``, as ``price.py:12 in price``; None without one.
 
-    An error that has only frames of the client, as one that a serialiser has caused, has the place of its cause.
+    An error that has only frames of the client, as one that a serialiser has caused, has the place of its cause; a
+    group, which only collects errors, that of its first one.
     """
-    for each in _chain_of(error):
+    chain = _chain_of(error)
+    for each in [*(each for each in chain if first_of_group(each) is None), *chain]:
         frames = _places_in(each)
         if frames:
             best = min(origin for origin, _ in frames)
@@ -90,9 +99,22 @@ def _chain_of(error: BaseException) -> list[BaseException]:
 
 
 def _cause_of(error: BaseException) -> BaseException | None:
-    if error.__cause__ is not None:
-        return error.__cause__
-    return None if error.__suppress_context__ else error.__context__
+    first = first_of_group(error)
+    if first is not None:
+        return first
+    cause: BaseException | None = _read("__cause__", error)
+    context: BaseException | None = _read("__context__", error)
+    return context if cause is None and not _read("__suppress_context__", error) else cause
+
+
+def _read(name: str, error: BaseException) -> Any:
+    """Return an attribute that Python gives every exception, also where the application's class hides it."""
+    return BaseException.__dict__[name].__get__(error)
+
+
+def _attributes_of(error: BaseException) -> dict[str, Any]:
+    attributes: dict[str, Any] = _read("__dict__", error)
+    return attributes
 
 
 def _frames_from(entry: TracebackType | None) -> Iterator[TracebackType]:
@@ -106,7 +128,9 @@ def _places_in(error: BaseException) -> list[tuple[_Origin, TracebackType]]:
 
     A frame of the standard library that has called the client, as asyncio's have, is none.
     """
-    frames = [(_origin_of(frame.tb_frame.f_code.co_filename), frame) for frame in _frames_from(error.__traceback__)]
+    frames = [
+        (_origin_of(frame.tb_frame.f_code.co_filename), frame) for frame in _frames_from(_read("__traceback__", error))
+    ]
     client = max((at for at, (origin, _) in enumerate(frames) if origin is _Origin.CLIENT), default=-1)
     return [
         (origin, frame)
@@ -155,9 +179,21 @@ def _traceback_of(error: BaseException) -> str | None:
         if at == _CHAIN_ENDS and len(chain) > len(kept):
             lines.append(f"\n... {len(chain) - len(kept)} exceptions between these are left out ...\n")
         elif lines:
-            lines.append(_CONTEXT if each.__cause__ is None else _CAUSE)
+            lines.append(_relation_to_cause(each))
         lines += _lines_of(each, characters_max)
     return "\n".join(lines)
+
+
+def _relation_to_cause(error: BaseException) -> str:
+    if first_of_group(error) is not None:
+        return _FIRST_OF_GROUP
+    return _CONTEXT if _read("__cause__", error) is None else _CAUSE
+
+
+def _text_with_notes(error: BaseException) -> str:
+    notes = _attributes_of(error).get("__notes__")
+    shown = [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+    return "\n".join([text_of(error), *shown])
 
 
 def _lines_of(error: BaseException, characters_max: int) -> list[str]:
@@ -165,7 +201,7 @@ def _lines_of(error: BaseException, characters_max: int) -> list[str]:
 
     A long text is cut, and then the outer frames for which no characters are left.
     """
-    text, places = text_of(error, characters_max // 2), _places_in(error)
+    text, places = _text_with_notes(error)[: characters_max // 2], _places_in(error)
     if not places:
         return [text]
     _, first = places[0]

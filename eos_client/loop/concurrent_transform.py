@@ -7,7 +7,7 @@ import inspect
 from collections.abc import AsyncIterable, Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future, TimeoutError  # noqa: A004  # Python 3.10 has two of them
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from eos_client.errors import repr_of
 from eos_client.loop.transform_results import TransformUnfitError, each_output
@@ -148,9 +148,9 @@ class ConcurrentTransform:
         made = self._made.pop(id(record), None)
         if made is None:
             return self.event_loop.wait_for(self._outputs_of(record))
-        if isinstance(made, Exception):
-            raise made
-        return made
+        if type(made) is list:
+            return made
+        raise cast("Exception", made)
 
     async def _outputs_of(self, record: Any) -> list[Output]:
         return await _outputs_of_call(self._transform, record, self._read, self._take)

@@ -23,7 +23,7 @@ from eos_client.clients.dead_letters import (
 )
 from eos_client.config import EosConfig, OnError
 from eos_client.confluent.failures.producer_failures import is_refused_for_size
-from eos_client.core.error_report import ErrorReport, place_of, report_of, text_with_place
+from eos_client.core.error_report import ErrorReport, add_note, place_of, report_of, text_with_place
 from eos_client.core.model import InputPartition
 from eos_client.errors import AbortableError, ConfigurationError, TransformError
 from eos_client.loop.transform_results import TransformUnfitError, outputs_of
@@ -126,7 +126,7 @@ class FailedRecords:
         if self._stops:
             raise _stopping_error(record, error) from error
         key = key_of(record)
-        report = error.first if isinstance(error, KnownFailureError) else report_of(error)
+        report = error.first if type(error) is KnownFailureError else report_of(error)
         told = told_of(key, report)
         if self._dead_letter_topic is None:
             self._handled[key] = RecordSkipped(**told)
@@ -290,13 +290,14 @@ def is_failure(error: BaseException, records: Sequence[Record | None]) -> TypeGu
     """Return whether ``error``, which the transform of ``records`` has raised, is the failure of one of them.
 
     A BaseException that is not an Exception leaves the loop unchanged, with a note that names the first record, if one
-    was begun, as by ``add_note``, which Python 3.10 lacks.
+    was begun.
     """
-    if isinstance(error, Exception):
-        return not isinstance(error, LOOP_LEVEL_ERRORS)
+    kind = type(error)  # isinstance() asks the error for its class, which an application's class may refuse
+    if issubclass(kind, Exception):
+        return not issubclass(kind, LOOP_LEVEL_ERRORS)
     if (first := records[0]) is not None:
         topic, partition, offset = key_of(first)
         others = f" or one of {len(records) - 1} more" if len(records) > 1 else ""
         place = f"while the transform was at the record {topic}[{partition}]@{offset}{others}"
-        vars(error).setdefault("__notes__", []).append(place)
+        add_note(error, place)
     return False

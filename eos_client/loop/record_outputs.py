@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby, islice, repeat
 from operator import length_hint
-from typing import Any
+from typing import Any, cast
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.failures.producer_failures import undelivered_output
@@ -191,11 +191,11 @@ class RecordOutputs:
             self._write_each(records)
             return
         made = None if self._failed.knows_any_of(records) else self._outputs_of_batch(records)
-        if isinstance(made, list):
+        if type(made) is list:
             self._write_all(made)
             return
         if made is not None and not is_half:
-            self._failed.report_batch(records, made)
+            self._failed.report_batch(records, cast("Exception", made))
         for half in _halves(records):
             self._write_batch(half, is_half=True)
 
@@ -371,7 +371,7 @@ class RecordOutputs:
             return
         self._originals.restore(*records)
         made = self._outputs_of_batch(records)
-        if isinstance(made, Exception) or self._refusal_of_copies(made) is not None:
+        if type(made) is not list or self._refusal_of_copies(made) is not None:
             for half in _halves(records):
                 yield from self._suspects(half)
 

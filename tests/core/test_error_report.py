@@ -1,8 +1,10 @@
 """What is told of an error of the application: where it was raised, and a traceback that cannot grow."""
 
 import asyncio
+import builtins
 import importlib.util
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -197,6 +199,71 @@ def test_causes_that_are_each_other_s_end():
     first.__cause__, second.__cause__ = second, first
     assert place_of(first) == line_of(price, "raise ValueError")
     assert trace_of(first).count("ValueError: no price") == 1
+
+
+class UnreadableError(ValueError):
+    """An error of which no attribute can be read."""
+
+    def __getattribute__(self, name):
+        raise RuntimeError("not even its traceback")
+
+
+def test_an_error_whose_attributes_cannot_be_read_is_told_all_the_same():
+    def fails():
+        raise UnreadableError("no price")
+
+    try:
+        fails()
+    except ValueError as error:
+        told = report_of(error)
+    assert told.text == "UnreadableError: no price"
+    assert told.place == line_of(fails, "raise UnreadableError")
+    assert "raise UnreadableError" in str(told.traceback)
+
+
+GROUPS = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no exception groups")
+
+
+@GROUPS
+def test_a_group_of_errors_is_told_with_the_first_of_them():
+    group: Any = vars(asyncio)["TaskGroup"]
+
+    async def prices():
+        async with group() as tasks:
+            tasks.create_task(asyncio.to_thread(price, ""))
+
+    told = report_of(caught(asyncio.run, prices()))
+    assert told.text == "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception): ValueError: no price"
+    assert told.place == line_of(price, "raise ValueError")
+    lines = str(told.traceback).splitlines()
+    assert [line for line in lines if not line.startswith("  ")] == [
+        "Traceback (most recent call last):",
+        "ValueError: no price",
+        "The above exception is the first of the following group:",
+        "Traceback (most recent call last):",
+        "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception): ValueError: no price",
+    ]
+
+
+@GROUPS
+def test_a_group_of_groups_without_a_frame_of_the_application_has_the_place_of_the_first_error():
+    group_of: Any = vars(builtins)["ExceptionGroup"]
+    group = group_of("outer", [group_of("inner", [caught(price, ""), OSError("other")])])
+    told = report_of(group)
+    assert told.text == (
+        "ExceptionGroup: outer (1 sub-exception): ExceptionGroup: inner (2 sub-exceptions): ValueError: no price"
+    )
+    assert told.place == line_of(price, "raise ValueError")
+
+
+@pytest.mark.parametrize("notes", [["of the order 7", "in Paris"], "none of Python's", [7]])
+def test_the_notes_of_an_error_are_told_with_it(notes):
+    error = caught(price, "")
+    error.__notes__ = notes
+    _, _, text = trace_of(error).partition("ValueError: ")
+    assert text.splitlines() == ["no price", *(notes if isinstance(notes[0], str) and type(notes) is list else [])]
+    error.__notes__ = ["x" * 100_000] * 1000
+    assert len(trace_of(error)) <= TRACEBACK_CHARACTERS_MAX
 
 
 def test_a_long_name_and_a_long_line_are_shortened():

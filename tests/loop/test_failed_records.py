@@ -239,6 +239,39 @@ def test_an_error_whose_text_cannot_be_had_is_a_failure_like_any_other():
         Failures().settled(consumed(), UntellableError())
 
 
+class UnreadableError(ValueError):
+    """An error of which no attribute can be read, not even its class."""
+
+    def __getattribute__(self, name):
+        raise RuntimeError("not even its class")
+
+
+@pytest.mark.parametrize("form", ["transform", "transform_batch"])
+@pytest.mark.parametrize("options", [{"on_error": "skip"}, LETTERS])
+def test_an_error_of_which_nothing_can_be_read_is_a_failure_like_any_other(simulated_cluster, form, options):
+    def fails(records):
+        raise UnreadableError("no price")
+
+    def fails_half_way(record):
+        yield b"half"
+        fails(record)
+
+    given: dict[str, Any] = {form: fails if form == "transform_batch" else fails_half_way}
+    bench = Bench(simulated_cluster, **given, **options)
+    bench.run_all(numbers(2))
+    told = bench.events(RecordSkipped, RecordDeadLettered)
+    assert [event.error for event in told] == ["UnreadableError: no price"] * 2
+    assert all("in fails" in str(event.place) for event in told)
+
+
+def test_an_error_of_which_nothing_can_be_read_stops_the_loop_as_any_other(simulated_cluster):
+    def fails(record):
+        raise UnreadableError("no price")
+
+    with pytest.raises(TransformError, match=r"UnreadableError: no price.* in fails"):
+        Bench(simulated_cluster, fails).run_all(numbers(1))
+
+
 def test_a_skip_is_reported_after_its_commit_though_the_application_changes_the_counters(simulated_cluster):
     def transform(record):
         bench.loop.counters.committed += 1
