@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from eos_client.observe import (
 from eos_client.testing.simulator import PartitionKey, SimulatedCluster
 from eos_client.testing.simulator.brokers.model import BrokerError
 from tests.loop.bench import BROKERS, Bench, values
-from tests.support.interception import close_the_gate
+from tests.support.interception import close_the_gate, intercepting
 from tests.support.protocols import PROTOCOLS, settings_of
 
 EVERY_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -399,3 +400,37 @@ def test_an_idle_loop_goes_on_however_often_its_passed_offsets_are_refused(simul
             simulated_cluster.refuse("TxnOffsetCommit", "ILLEGAL_GENERATION", "producer-1")
 
     run_through(Work(simulated_cluster), begin_outage)
+
+
+def test_a_position_that_a_stale_marker_has_moved_after_a_rewind_passes_no_record(simulated_cluster):
+    """A marker that the library took before the rewind moves its position, but is no record that shows it is stale."""
+    sought = 0
+
+    def seek(raw, *arguments):
+        nonlocal sought
+        sought += 1
+        raw.seek(*arguments)
+
+    def position(raw, partitions):
+        places = raw.position(partitions)
+        if sought == 1:
+            for place in places:
+                place.offset = 4
+        return places
+
+    consumer = intercepting(simulated_cluster.consumer, seek=seek, position=position)
+    clients: Any = SimpleNamespace(
+        clock=simulated_cluster.clock, consumer=consumer, producer=simulated_cluster.producer
+    )
+    work = Work(simulated_cluster, clients=clients)
+    work.upstream.commit(*values(0, 1, 2))
+    simulated_cluster.refuse("TxnOffsetCommit", "ILLEGAL_GENERATION")
+
+    def hears(event):
+        if isinstance(event, TransactionAborted):
+            simulated_cluster.delay("Fetch", 10 * LOOK_INTERVAL_S)
+
+    work.hears = hears
+    work.run_for()
+    assert sought > 0
+    assert (work.written, work.committed) == (values(0, 1, 2), 4)

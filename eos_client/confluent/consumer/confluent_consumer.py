@@ -177,6 +177,7 @@ class ConfluentConsumer:
         parts = self.parts
         undecided_or_waiting = parts.undecided.keys() | parts.records.spans().keys()
         ours = self.membership.assigned - undecided_or_waiting
+        ours -= parts.rewinding.repeat(ours)
         passed = self.library.passed_offsets(ends_in_markers_of_others(ours))
         starting = parts.starts.waiting
         parts.starts.check_passed(passed)

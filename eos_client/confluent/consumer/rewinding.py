@@ -185,6 +185,17 @@ class Rewinding:
         if 0 <= offset < reached:
             self._rewound[partition] = _RewindPoint(offset, reached)
 
+    def repeat(self, partitions: Partitions) -> Partitions:
+        """Seek those of ``partitions`` again of which nothing has come since their rewind; returns them.
+
+        A marker that the library took before the rewind may have moved its position since, and only a record shows that
+        it is stale. After a seek outside of every callback nothing stale can follow.
+        """
+        unsettled = self._rewound.keys() & partitions
+        for partition in unsettled:
+            self._seeks.seek(partition, self._rewound.pop(partition).offset)
+        return frozenset(unsettled)
+
     def forget(self, partitions: Partitions) -> None:
         """Drop ``partitions`` from the rewind: they continue elsewhere."""
         for partition in partitions:
