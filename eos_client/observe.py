@@ -122,8 +122,8 @@ class PartitionsStartedAtEnd(Event):
 class TransactionCommitted(Event):
     """A broker confirmed the commit. ``duration_s``: from the first flush to the confirmation.
 
-    ``poll_to_commit_s``: from the moment that the first record was handed over; None where no record was consumed. A
-    loop commits without records, too, to move the group's offsets behind transaction markers.
+    ``poll_to_commit_s``: from the moment that the first record was handed over, or that markers before it were passed;
+    None where no record was consumed. A loop commits without records, too, to move the group's offsets behind markers.
     """
 
     level: ClassVar[str] = "debug"

@@ -16,7 +16,7 @@ from eos_client import __version__
 from eos_client.cli.demo.options import DemoOptions, GroupProtocol
 from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.exit_codes import ExitCode
-from eos_client.cli.failures import exit_code_table, failures_reported
+from eos_client.cli.failures import CommandLineError, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.run import run_loop
@@ -175,6 +175,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     is_read = False
     # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
     with _until_stopped(verbose=verbose, log_format=log_format):
+        _require_both(on_error, dead_letter_topic)
         is_read = run_loop(
             reference,
             parse_names(sources, option="--from"),
@@ -194,6 +195,13 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
         )
     if until_end and not is_read:
         raise SystemExit(ExitCode.INTERRUPTED)
+
+
+def _require_both(on_error: OnError, dead_letter_topic: str | None) -> None:
+    if on_error is OnError.DEAD_LETTER and dead_letter_topic is None:
+        raise CommandLineError("--on-error dead_letter: give --dead-letter-topic TOPIC with it")
+    if on_error is not OnError.DEAD_LETTER and dead_letter_topic is not None:
+        raise CommandLineError("--dead-letter-topic: give --on-error dead_letter with it")
 
 
 @app.command()
@@ -382,7 +390,7 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
     group: Annotated[str | None, _name("--group", "GROUP", "A consumer group to look at.")] = None,
     topics: Annotated[list[str] | None, _topics("--topic", "A topic to look at.")] = None,
     sources: Annotated[list[str] | None, _topics("--from", "An input topic of the job.")] = None,
-    targets: Annotated[list[str] | None, _topics("--to", "An output topic of the job.")] = None,
+    targets: Annotated[list[str] | None, _topics("--to", "A topic that the job writes to, also dead letters.")] = None,
     transactional_id: Annotated[str | None, _name("--transactional-id", "ID", "The job's, where it is pinned.")] = None,
     longest_pause_h: Annotated[
         float,

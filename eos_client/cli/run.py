@@ -75,7 +75,7 @@ def run_loop(
             metrics.watch_health(config.group_id, loop.health)
         is_read = loop.run(until_end=until_end)
     if is_read:
-        _LOG.info("read_to_the_end", **{name: getattr(loop.counters, name) for name in _SUMMED_UP})
+        _LOG.info("job_done", **{name: getattr(loop.counters, name) for name in _SUMMED_UP})
     return is_read
 
 

@@ -52,6 +52,8 @@ def test_help_names_the_commands_and_the_exit_status(eos_client: Any) -> None:
         (["shout.py:upper", *RUN, "--config", "group.id=x"], 2, "give it as --group x"),
         (["shout.py:upper", *RUN, "--from", "a,,b"], 2, "--from 'orders,a,,b' holds an empty name"),
         (["shout.py:upper", *RUN[:-2]], 2, "--to"),
+        (["shout.py:upper", *RUN, "--on-error", "dead_letter"], 2, "give --dead-letter-topic TOPIC with it"),
+        (["shout.py:upper", *RUN, "--dead-letter-topic", "dead"], 2, "give --on-error dead_letter with it"),
         (["shout.py:loud", *RUN], 3, "has no 'loud'. Its functions: upper"),
         (["whisper.py:upper", *RUN], 3, "there is no file"),
         (["shout:loud", *RUN], 3, "has no 'loud'. Its functions: upper"),

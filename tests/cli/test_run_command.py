@@ -84,7 +84,7 @@ def test_until_end_ends_by_itself_with_status_0_and_sums_up(cluster: Any, upper_
         assert [entry["reason"] for entry in worker.events if entry["event"] == "loop_stopped"] == [READ_TO_THE_END]
         summary = worker.events[-1]
         counts = summary["records_in"], summary["records_out"], summary["records_failed"]
-        assert (summary["event"], counts) == ("read_to_the_end", (records, records, 0))
+        assert (summary["event"], counts) == ("job_done", (records, records, 0))
     assert cluster.values(target) == [b"A", b"B", b"C"]
     assert committed(cluster, source) == {0: 3}
 
