@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -22,6 +22,9 @@ from eos_client.errors import repr_of
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import log_event
+
+if TYPE_CHECKING:
+    from eos_client.integration.prometheus import PrometheusMetrics
 
 _LOG: Any = structlog.get_logger("eos_client")
 _SUMMED_UP = ("records_in", "records_out", "records_failed")
@@ -48,9 +51,9 @@ def run_loop(
     :raises TransformExitedError: the transform called ``sys.exit``, or raised something else that is no Exception.
     :raises EosError: as ``ExactlyOnceLoop.run``, `ProbeServer` and `served_metrics` do.
     """
-    transform = load_transform(reference, takes_batches=takes_batches)
+    name = "transform_batch" if takes_batches else "transform"
+    given: dict[str, Any] = {name: load_transform(reference, takes_batches=takes_batches)}
     host, health_port, metrics_port = served_at
-    given: dict[str, Any] = {"transform_batch" if takes_batches else "transform": transform}
     config = EosConfig({"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors(), **settings}, **options)
     progress = LoopProgress(progress_interval_s, forward=log_event)
     if output_topic in input_topics:
@@ -60,23 +63,22 @@ def run_loop(
         hang_up_as_termination(),
         _exits_named(),
         served_metrics(host, metrics_port) as metrics,
-        ExactlyOnceLoop(
-            config,
-            input_topics,
-            **given,
-            output_topic=output_topic,
-            hook=progress if metrics is None else metrics.hook(config.group_id, progress),
-        ) as loop,
-        _probes(loop, host, health_port),
-        progress.watch(loop.counters.as_dict),
     ):
-        if metrics is not None:
-            metrics.watch_gate(config.group_id, loop.gate)
-            metrics.watch_health(config.group_id, loop.health)
-        is_read = loop.run(until_end=until_end)
-    if is_read:
+        hook = progress if metrics is None else metrics.hook(config.group_id, progress)
+        loop = ExactlyOnceLoop(config, input_topics, **given, output_topic=output_topic, hook=hook)
+        with loop, _probes(loop, host, health_port), progress.watch(loop.counters.as_dict):
+            return _run_watched(loop, metrics, until_end=until_end)
+
+
+def _run_watched(loop: ExactlyOnceLoop[Any, Any], metrics: PrometheusMetrics | None, *, until_end: bool) -> bool:
+    """Run ``loop`` under ``metrics``; returns whether it has ended by itself."""
+    if metrics is not None:
+        metrics.watch_gate(loop.config.group_id, loop.gate)
+        metrics.watch_health(loop.config.group_id, loop.health)
+    is_done = loop.run(until_end=until_end)
+    if is_done:
         _LOG.info("job_done", **{name: getattr(loop.counters, name) for name in _SUMMED_UP})
-    return is_read
+    return is_done
 
 
 @contextmanager
