@@ -1,28 +1,31 @@
 """Records per second of our loop beside the same work by hand and by others, with its cost in CPU, commits and memory.
 
     python -m tests.benchmarks.throughput [--rounds 3] [--seconds 3] [--records 8000000] [--only eos-client ...]
+        [--work keyed ...]
 
 Each contender is a process of its own, or two; they take turns, round by round, on one broker and the same input, and
 the medians are compared. A ratio is of the tuned hand-written loop that does the same work, with as many processes;
 for batches, for a loop that calls no function for a record, and for one whose function returns the objects that a
-transform of eos-client returns, of the keyed loop. `--only` leaves out the contenders that it does not name. Exit
-status: 0 when each target is reached.
+transform of eos-client returns, of the keyed loop. Each row counts records of the input. `--only` and `--work` leave
+out what they do not name. Exit status: 0 when each target is reached.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from confluent_kafka import Producer
 
 from tests.benchmarks.bench_broker import COMMIT_INTERVAL_S, PARTITIONS, RECORD_BYTES, Bench, Task, bench_broker
+from tests.benchmarks.contenders.assignment import JSON, LARGE
 from tests.benchmarks.lineup import ENTRIES, Entry
 from tests.benchmarks.measure import Mark, Measurement, Summary, is_complete, marks_in, measured, summary
 from tests.benchmarks.publishing import publish
@@ -34,7 +37,6 @@ TURN_TIMEOUT_S = 180.0
 LOAD_TIMEOUT_S = 120.0
 SETTLE_S = 2.0  # the broker deletes what a turn has written one second later
 LOOK_S = 0.05
-SOURCE = "throughput-in"
 HEADS = (
     "contender", "records/s", "min - max", "ratio", "target", "CPU us/record", "commit p50 ms", "p99 ms", "peak MB",
 )  # fmt: skip
@@ -44,19 +46,41 @@ class ContenderFailedError(Exception):
     """A contender's process has ended by itself; the message holds the end of its log."""
 
 
-def load(bootstrap: str, records: int) -> None:
-    """Fill the input topic."""
-    create_topics(bootstrap, {SOURCE: PARTITIONS})
+@dataclass(frozen=True)
+class Source:
+    """An input topic: what every record in it holds, and how many there are for each record of the ordinary one."""
+
+    topic: str
+    value: bytes
+    share: float = 1.0
+
+
+ORDINARY = Source("throughput-in", b"v" * RECORD_BYTES)
+ORDER = {"id": 4711, "customer": "c" * 40, "amount": 12.5, "lines": ["l" * 30] * 5, "state": "new"}
+SOURCES = {
+    JSON: Source("throughput-json-in", json.dumps(ORDER).encode(), 1 / 4),
+    LARGE: Source("throughput-large-in", b"v" * 10_000, 1 / 25),
+}
+"""By work; the others have the ordinary one."""
+
+
+def source_of(entry: Entry) -> Source:
+    """The input of one row."""
+    return SOURCES.get(entry.work, ORDINARY)
+
+
+def load(bootstrap: str, source: Source, records: int) -> None:
+    """Fill an input topic."""
+    create_topics(bootstrap, {source.topic: PARTITIONS})
     producer = Producer({
         "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "batch.num.messages": 10_000,
-        "queue.buffering.max.messages": 1_000_000,
+        "queue.buffering.max.messages": 1_000_000, "queue.buffering.max.kbytes": 2_000_000,
     })  # fmt: skip
-    value = b"v" * RECORD_BYTES
     for number in range(records):
-        producer.produce(SOURCE, value=value, key=b"%08d" % number, partition=number % PARTITIONS)
+        producer.produce(source.topic, value=source.value, key=b"%08d" % number, partition=number % PARTITIONS)
         if number % 10_000 == 0:
             producer.poll(0)
-            if len(producer) > 500_000:
+            if len(producer) * len(source.value) > 50_000_000:
                 producer.flush(LOAD_TIMEOUT_S)
     if producer.flush(LOAD_TIMEOUT_S):
         raise TimeoutError(f"{records} records were not loaded within {LOAD_TIMEOUT_S} s")
@@ -73,14 +97,14 @@ def peak_mb(pid: int) -> float:
 
 def watch(pool: WorkerPool, entry: Entry, options: argparse.Namespace) -> list[list[Mark]]:
     """Start the processes and return their marks when there are enough. Raises ContenderFailedError, TimeoutError."""
-    slots = range(entry.processes)
+    slots, records = range(entry.processes), int(options.records * source_of(entry).share)
 
     def look() -> list[list[Mark]]:
         pool.supervise()
         if pool.own_exits:
             raise ContenderFailedError(str(pool.own_exits[0]))
         marks = [marks_in(pool.log_path(slot).read_text(errors="replace")) for slot in slots]
-        return marks if is_complete(marks, entry.contender.warm_up_s, options.seconds, options.records) else []
+        return marks if is_complete(marks, entry.contender.warm_up_s, options.seconds, records) else []
 
     for slot in slots:
         pool.start(slot)
@@ -93,7 +117,7 @@ def watch(pool: WorkerPool, entry: Entry, options: argparse.Namespace) -> list[l
 
 def take_turn(entry: Entry, bench: Bench, options: argparse.Namespace, turn: int) -> Measurement:
     """One turn of one contender."""
-    task = Task(f"turn-{turn}-{ENTRIES.index(entry)}", SOURCE, entry.work)
+    task = Task(f"turn-{turn}-{ENTRIES.index(entry)}", source_of(entry).topic, entry.work)
     with bench.pool(entry.contender, task) as pool:
         marks = watch(pool, entry, options)
         peak = max(peak_mb(pool.pid(slot)) for slot in range(entry.processes))
@@ -139,8 +163,9 @@ def report(entries: Sequence[Entry], turns: Mapping[str, list[Measurement]], rou
     """Publish the table; which entries miss their target."""
     found = {name: summary(each) for name, each in turns.items()}
     title = (
-        f"{RECORD_BYTES}-byte records, {PARTITIONS} partitions, a commit every {COMMIT_INTERVAL_S * 1000:.0f} ms, "
-        f"medians of {rounds} interleaved rounds; ratio: of the hand-written loop that does the same"
+        f"{RECORD_BYTES}-byte records where nothing else is said, {PARTITIONS} partitions, "
+        f"a commit every {COMMIT_INTERVAL_S * 1000:.0f} ms, medians of {rounds} interleaved rounds; "
+        "ratio: of the hand-written loop that does the same"
     )
     figures = [
         {
@@ -162,11 +187,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=3.0, help="length of each turn")
     names = sorted({entry.contender.name for entry in ENTRIES})
     parser.add_argument("--only", nargs="+", choices=names, default=names, help="contenders, all by default")
+    works = sorted({entry.work for entry in ENTRIES})
+    parser.add_argument("--work", nargs="+", choices=works, default=works, help="what they do, everything by default")
     options = parser.parse_args(arguments)
-    entries = [entry for entry in ENTRIES if entry.contender.name in options.only]
+    entries = [entry for entry in ENTRIES if entry.contender.name in options.only and entry.work in options.work]
     turns: dict[str, list[Measurement]] = {entry.name: [] for entry in entries}
     with bench_broker() as bench:
-        load(bench.bootstrap, options.records)
+        for source in sorted({source_of(entry) for entry in entries}, key=lambda source: source.topic):
+            load(bench.bootstrap, source, int(options.records * source.share))
         for turn in range(options.rounds):
             for entry in in_turn(turn, entries):
                 print(f"{turn + 1}: {entry.name}: ", end="", flush=True)

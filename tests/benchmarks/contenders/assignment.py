@@ -17,6 +17,8 @@ CALL_TIMEOUT_S = 30.0
 VALUE, KEYED, HEADERS, BATCH, INLINE = "value", "keyed", "headers", "batch", "keyed, inline"
 OBJECTS, BATCH_OBJECTS = "keyed, OutputRecord", "batch, OutputRecord"
 """As KEYED and BATCH, but with the objects that eos-client's transforms return, in the hand-written loop."""
+JSON, FIVE, LARGE = "JSON of 300 bytes", "five outputs", "10 kB"
+"""KEYED, of a JSON document that is read, changed and written; with five outputs for a record; of large records."""
 CONSUMER_PREFIXES = ("fetch.", "group.", "session.")
 
 

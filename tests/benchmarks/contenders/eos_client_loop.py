@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from confluent_kafka import Message
@@ -11,8 +12,11 @@ from eos_client.observe import Event, TransactionCommitted
 from tests.benchmarks.contenders.assignment import (
     BATCH,
     BATCH_RECORDS,
+    FIVE,
     HEADERS,
+    JSON,
     KEYED,
+    LARGE,
     POLL_TIMEOUT_S,
     VALUE,
     assignment,
@@ -40,11 +44,28 @@ def copy_batch(records: list[Message]) -> list[OutputRecord]:
     return [OutputRecord(value=record.value(), key=record.key()) for record in records]
 
 
+def change_json(record: Message) -> OutputRecord:
+    """The document with a field that was changed and one that is new."""
+    order = json.loads(record.value() or b"")
+    order["amount"] *= 2
+    order["state"] = "priced"
+    return OutputRecord(value=json.dumps(order), key=record.key())
+
+
+def copy_five_times(record: Message) -> list[OutputRecord]:
+    """Five outputs of one record."""
+    value, key = record.value(), record.key()
+    return [OutputRecord(value=value, key=key) for _ in range(5)]
+
+
 TRANSFORMS: dict[str, dict[str, Any]] = {
     VALUE: {"transform": copy_value},
     KEYED: {"transform": copy_keyed},
     HEADERS: {"transform": copy_with_header},
     BATCH: {"transform_batch": copy_batch},
+    JSON: {"transform": change_json},
+    FIVE: {"transform": copy_five_times},
+    LARGE: {"transform": copy_keyed},
 }
 
 
