@@ -354,11 +354,11 @@ MUTANTS = (
         found=REPEATED_COMMIT_OF_A_FORGOTTEN_ID,
     ),
     Mutant(
-        "refused outputs are found one by one",
+        "refused outputs of a batch are found one by one",
         _one_refused_output_is_found_at_a_time,
-        _of("rows_of_refusals", "refused_outputs"),
+        _of("rows_of_refusals", "refused_outputs", "batches"),
         says="an output was refused",
-        seed=39,
+        seed=522,
     ),
     Mutant(
         "outputs that brokers refuse by-pass on_error",
@@ -421,7 +421,7 @@ MUTANTS = (
         _every_id_is_pinned,
         _of("generated_ids", "faults", "outages", "late_copies", "long_transforms", "stalls"),
         says="nobody else has the generated id",
-        seed=509,
+        seed=2520,
     ),
     Mutant(
         "a block that was broken off is told the last outcome",

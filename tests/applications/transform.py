@@ -37,12 +37,23 @@ class Transform:
             self._environment.sleep(member, VERY_SLOW_S)
         if kind == "none":
             return
-        options = {"timestamp_ms": OWN_TIME_MS} if kind == "stamped" else {}
-        yield self._names.sink, self._value(place, attempt, 0), options
+        refused = [] if place in self._environment.corrected else [*self._refusable(kind)]
+        if self._comes_first(place):
+            yield from refused
+        if not refused or not self._comes_alone(place):
+            options = {"timestamp_ms": OWN_TIME_MS} if kind == "stamped" else {}
+            yield self._names.sink, self._value(place, attempt, 0), options
         if kind in ("two", "stamped"):
             yield self._names.sink, self._value(place, attempt, 1), {}
-        if place not in self._environment.corrected:
-            yield from self._refusable(kind)
+        if not self._comes_first(place):
+            yield from refused
+
+    def _comes_first(self, place: tuple[int, int]) -> bool:
+        """Whether the refused output of a loop comes before those that nobody refuses."""
+        return self._environment.program.style == "loop" and place[1] % 3 > 0
+
+    def _comes_alone(self, place: tuple[int, int]) -> bool:
+        return self._environment.program.style == "loop" and place[1] % 3 > 1
 
     def _fails(self, kind: str, place: tuple[int, int]) -> bool:
         if place in self._environment.corrected:
