@@ -11,9 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
@@ -21,6 +22,7 @@ from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode,
 from eos_client import __version__, observe
 from eos_client.core.model import Outcome
 from eos_client.errors import RunFencedError
+from eos_client.loop.transform_results import SINGLE_OUTPUT_TYPES, as_given, collected
 from eos_client.observe import Event, EventHook, FaultLog, log_event
 from eos_client.ports import Header, Output, OutputRecord, Outputs, Record
 
@@ -107,7 +109,7 @@ class TransactionTracing:
 
     async def _later(self, made: Any, records: Sequence[Record]) -> Any:
         with self.processing(*records) as headers:
-            outputs = [output async for output in made] if isinstance(made, AsyncIterable) else await made
+            outputs = [as_given(output) async for output in made] if isinstance(made, AsyncIterable) else await made
             return self._all_passing_on(outputs, headers)
 
     @contextmanager
@@ -197,10 +199,9 @@ class TransactionTracing:
         return found if found.is_valid else None
 
     def _all_passing_on(self, made: Any, headers: list[Header]) -> Any:
-        outputs = [made] if isinstance(made, (bytes, OutputRecord)) else made
-        if not hasattr(outputs, "__iter__"):  # nothing, or what the loop refuses
-            return made
-        return [self._passing_on(output, headers) for output in outputs]
+        if isinstance(made, SINGLE_OUTPUT_TYPES):
+            return self._passing_on(made, headers)
+        return [self._passing_on(output, headers) for output in collected(made)]
 
     def _passing_on(self, output: Output, headers: list[Header]) -> Output:
         if not headers:
@@ -213,7 +214,7 @@ class TransactionTracing:
         own: list[Header] = list(given.items() if isinstance(given, Mapping) else given)
         if any(name in self._fields for name, _ in own):
             return output
-        return replace(output, headers=[*own, *headers])
+        return msgspec.structs.replace(output, headers=[*own, *headers])
 
     def _end(self, outcome: str, event: Event, error: str | None = None, took_s: float = 0.0) -> None:
         """End the open span; where no record was traced, one that began ``took_s`` ago."""

@@ -243,15 +243,40 @@ def test_an_async_transform_has_its_spans_inside_and_its_outputs_carry_the_conte
     assert [record.headers for record in cluster.read(SINK)] == [(("traceparent", traceparent_of(outer)),)] * 2
 
 
-@pytest.mark.parametrize("made", [None, [], b"one", OutputRecord(value=b"one"), [b"one", b"two"], 17, {"no": "output"}])
-def test_what_the_loop_takes_or_refuses_is_left_to_the_loop(made):
+@pytest.mark.parametrize("made", [None, [], b"one", OutputRecord(value=b"one"), [b"one", b"two"], [17]])
+def test_what_the_loop_takes_and_an_output_that_it_refuses_are_left_to_the_loop(made):
     passed = Traced(pass_on=False).tracing.transform(lambda _record: made)(consumed())
-    if isinstance(made, (bytes, OutputRecord)):
-        assert passed == [made]
-    elif isinstance(made, dict):
-        assert passed == list(made)
-    else:
-        assert passed == made
+    assert passed == ([] if made is None else made)
+
+
+@pytest.mark.parametrize("made", [17, "text", bytearray(b"b"), {b"no": "output"}])
+def test_a_result_that_the_loop_refuses_is_refused_as_the_failure_of_its_record(made):
+    with pytest.raises(TypeError, match="it must return an output or an iterable of them"):
+        Traced().tracing.transform(lambda _record: made)(consumed())
+
+
+def yielding(record: Any) -> Any:
+    for letter in b"ab":
+        CONTENT[:] = [record.value()[0], letter]
+        yield OutputRecord(value=CONTENT)
+
+
+async def yielding_later(record: Any) -> Any:
+    for made in yielding(record):
+        yield made
+
+
+CONTENT = bytearray(2)
+
+
+@pytest.mark.parametrize(
+    ("transform", "loop_kind"), [(yielding, ExactlyOnceLoop), (yielding_later, AsyncExactlyOnceLoop)]
+)
+@pytest.mark.parametrize("pass_on", [True, False])
+def test_a_buffer_that_is_filled_again_for_the_next_output_is_written_as_it_was(cluster, transform, loop_kind, pass_on):
+    write_traced(cluster, [b"1", b"2"], UPSTREAM)
+    run_loop(cluster, Traced(pass_on=pass_on), transform, loop_kind=loop_kind)
+    assert cluster.values(SINK) == [b"1a", b"1b", b"2a", b"2b"]
 
 
 @pytest.mark.parametrize(
