@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from eos_client.core.model import GroupGeneration, InputPartition
 
@@ -40,26 +42,30 @@ class Record(Protocol[K_co, V_co]):
     def error(self) -> Any: ...  # noqa: D102
 
 
-@dataclass(slots=True, repr=False)
-class OutputRecord:
+class _Addressed(msgspec.Struct, frozen=True, gc=False):
+    """The field of an output that may be given without its name: msgspec knows only whole classes with such fields."""
+
+    topic: str | None = None
+
+
+class OutputRecord(_Addressed, frozen=True, gc=False, kw_only=True, repr_omit_defaults=True):
     """One record to write. ``topic=None`` means the loop's default output topic.
 
     ``value`` and ``key`` are ``str``, ``bytes`` or None, or whatever the serialisers take. A buffer, such as a
     bytearray or an array of numbers, is written as the bytes that it holds when the output is given; an array of
     objects is refused. ``partition=None`` leaves the choice to the producer's partitioner; ``timestamp_ms=None`` stamps
     the current time (milliseconds since the epoch, UTC; 1 at least, because librdkafka takes 0 for the current time).
+
+    It is a frozen ``msgspec.Struct``: no field can be set again, and ``msgspec.structs.replace(output, key=...)`` makes
+    a changed copy. Raises TypeError for a missing ``value``, for a name that it does not have, and for more than the
+    topic without a name.
     """
 
-    topic: str | None = None
-    _: KW_ONLY
     value: Any
     key: Any = None
     headers: Headers | None = None
     partition: int | None = None
     timestamp_ms: int | None = None
-
-    def __repr__(self) -> str:
-        return f"OutputRecord({', '.join(f'{name}={getattr(self, name)!r}' for name in sorted(self.__slots__))})"
 
 
 Output = OutputRecord | bytes

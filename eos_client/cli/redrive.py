@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import structlog
 
 from eos_client.cli.failures import CommandLineError, LettersRefusedError, LettersWaitError
@@ -349,7 +350,7 @@ class Redrive:
         """Send ``letter``; return why that is refused, None where it is not."""
         try:
             record = redriven(letter, self._options.target)
-            txn.produce(**asdict(record))
+            txn.produce(**msgspec.structs.asdict(record))
         except (ValueError, OutputRefusedError) as error:
             return error
         self._pending.sent[str(record.topic)] += 1

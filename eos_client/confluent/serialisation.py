@@ -7,9 +7,10 @@ them; that package is the application's to import.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic
 
+import msgspec
 from confluent_kafka import Message
 from confluent_kafka.error import (
     KeyDeserializationError,
@@ -213,7 +214,7 @@ class Serializers:
         if not isinstance(record, OutputRecord) or (topic := record.topic or default_topic) is None:
             return output
         key, value, headers = self.apply(topic, record.key, record.value, record.headers)
-        return replace(record, key=key, value=value, headers=headers)
+        return msgspec.structs.replace(record, key=key, value=value, headers=headers)
 
     def messages(self, topic: str, messages: Any) -> Any:
         """Return copies of a batch's messages with key and value as bytes; an invalid one stays as it is."""

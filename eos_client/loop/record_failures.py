@@ -26,12 +26,12 @@ from eos_client.confluent.failures.producer_failures import is_refused_for_size
 from eos_client.core.error_report import ErrorReport, add_note, place_of, report_of, text_with_place
 from eos_client.core.model import InputPartition
 from eos_client.errors import AbortableError, ConfigurationError, TransformError
-from eos_client.loop.transform_results import TransformUnfitError, outputs_of
+from eos_client.loop.transform_results import SINGLE_OUTPUT_TYPES, TransformUnfitError, collected
 from eos_client.observe import ClientReported, Counters, Event, EventHook, RecordDeadLettered, RecordSkipped
-from eos_client.ports import Clock, Output, OutputRecord, Record, Transform
+from eos_client.ports import Clock, OutputRecord, Outputs, Record, Transform
 from eos_client.transform_retry import bounded
 
-Collected = Callable[[Any], list[Output]]
+Collected = Callable[[Any], Outputs]
 Sleep = Callable[[float], None]
 _SLEEP_SLICE_S = 0.1
 
@@ -202,15 +202,16 @@ class FailedRecords:
         if not self.continues_after_failure:
             return transform
 
-        def attempt(record: Any) -> list[Output]:
+        def attempt(record: Any) -> Outputs:
             self._attempts += 1
             if self._attempts > 1:
                 self.originals.restore(record)
-            return outputs_of(transform(record))
+            made = transform(record)
+            return made if type(made) in SINGLE_OUTPUT_TYPES else collected(made)
 
         repeated = attempt if policy is None else _RepeatedAttempt(policy, attempt, self._config, self._clock, sleep)
 
-        def guarded(record: Any) -> list[Output]:
+        def guarded(record: Any) -> Outputs:
             if known:
                 self.originals.restore(record)  # it may have been transformed ahead
                 if (first := known.get(key_of(record))) is not None:
@@ -254,7 +255,7 @@ class _RepeatedAttempt:
         self._began_at = 0.0
         self._repeat = bounded(policy, config.retries_wait_s, sleep, self._is_over).wraps(self._once)
 
-    def __call__(self, record: Any) -> list[Output]:
+    def __call__(self, record: Any) -> Outputs:
         self._began_at, self._last_failure = self._clock(), None
         try:
             return self._repeat(record)
@@ -270,7 +271,7 @@ class _RepeatedAttempt:
         finally:
             self._last_failure = None
 
-    def _once(self, record: Any) -> list[Output]:
+    def _once(self, record: Any) -> Outputs:
         try:
             return self._attempt(record)
         except BaseException as error:

@@ -1,24 +1,29 @@
 """Transforms records, writes their outputs, and finds the record that a failure belongs to.
 
-A stride of records is transformed first, then its outputs are written without keeping track of which record each
-belongs to: that makes the common case cheap. A refused output aborts the transaction anyway. If librdkafka refused it,
-the record is found by repeating the stride record by record, or by halves where the transform takes batches; if the
-broker did, by the next transactions, which become smaller and at last wait for each record's deliveries
-(``transaction_size``).
+The outputs of a record are written as soon as all of them are made, so a transform that raises midway has written
+nothing, and a refused output is that of a known record. If nothing of the record was written before, ``on_error``
+applies at once; else the transaction is aborted, and it applies when the record is consumed again. The outputs of a
+batch are nobody's: if librdkafka refuses one, the record is found by halves. If the broker refuses one, it is found by
+the next transactions, which become smaller and at last wait for each record's deliveries (``transaction_size``).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby, islice, repeat
+from itertools import groupby
 from operator import length_hint
-from typing import Any, cast
+from typing import Any
 
 from eos_client.clients.transaction import TransactionSession
 from eos_client.confluent.failures.producer_failures import undelivered_output
-from eos_client.confluent.producer.output_arguments import UNCHANGEABLE, checked_headers, produce_options
+from eos_client.confluent.producer.output_arguments import (
+    ANY_PARTITION,
+    UNCHANGEABLE,
+    as_written,
+    checked_headers,
+    produce_options,
+)
 from eos_client.core.error_report import text_with_place
 from eos_client.errors import (
     AbortableError,
@@ -30,60 +35,20 @@ from eos_client.errors import (
 )
 from eos_client.loop.concurrent_transform import ConcurrentTransform
 from eos_client.loop.record_failures import LOOP_LEVEL_ERRORS, FailedRecords, StoppedMeanwhileError, is_failure
-from eos_client.loop.transform_results import (
-    NOT_OUTPUT_COLLECTIONS,
-    SINGLE_OUTPUT_TYPES,
-    USUAL_COLLECTIONS,
-    InvalidOutput,
-    TransformUnfitError,
-    as_given,
-    each_output,
-    invalid_output,
-    invalid_result_error,
-    outputs_of,
-)
-from eos_client.ports import Output, OutputRecord, Outputs
+from eos_client.loop.transform_results import TransformUnfitError, collected, no_output
+from eos_client.ports import OutputRecord, Outputs
 
-_BYTES_ONLY = {bytes}
-_WHOLE = (*SINGLE_OUTPUT_TYPES, *NOT_OUTPUT_COLLECTIONS)
-# The outputs of so many records are written before more are made. Python 3.10 to 3.12 collect garbage at 700 tracked
-# objects; a stride's records and outputs together exceed that. Bytes are not tracked; a record with a header counts for
-# three.
-_OBJECTS_AT_ONCE = 64
-
-
-def _append_copies(given: Any, outputs: list[Any]) -> None:
-    """Append copies of the ``given`` outputs to ``outputs``, because the application may reuse an object.
-
-    A record of topic, value, key and at most a list of headers is stored as a tuple of these four.
-    """
-    if type(given) not in USUAL_COLLECTIONS and isinstance(given, _WHOLE):
-        if isinstance(given, NOT_OUTPUT_COLLECTIONS):
-            raise TypeError(given)  # the caller names the error
-        given = (given,)
-    for output in given:
-        if type(output) is bytes:
-            outputs.append(output)
-        elif isinstance(output, OutputRecord):
-            headers, value, key = output.headers, output.value, output.key
-            is_plain = output.partition is None and output.timestamp_ms is None
-            is_plain = is_plain and type(value) in UNCHANGEABLE and type(key) in UNCHANGEABLE
-            if is_plain and (headers is None or type(headers) is list):
-                outputs.append((output.topic, value, key, headers if headers is None else [*headers]))
-            else:
-                outputs.append(as_given(output))
-        else:
-            outputs.append(bytes(output) if isinstance(output, bytes) else invalid_output(output))
-
-
-def _copies_of(given: Iterable[Any]) -> list[Any]:
-    outputs: list[Any] = []
-    _append_copies(given, outputs)
-    return outputs
+_TOPICS_MAX = 1024
+_SEVERAL = object()
+"""In place of the output of a record that has none, or several."""
 
 
 class _RefusedError(Exception):
-    """One output can never be written; its cause says why."""
+    """One output can never be written; its cause says why. ``written``: how many were written before it."""
+
+    def __init__(self, written: int) -> None:
+        super().__init__(written)
+        self.written = written
 
 
 class RefusedRecordsError(AbortableError):
@@ -110,17 +75,18 @@ class RecordOutputs:
         self._transform_batch = transform
         self._prepare = transform.prepare if isinstance(transform, ConcurrentTransform) else None
         self.prefers_whole_batches = takes_batches or self._prepare is not None
-        self._records_at_once: int | None = None
         self._writes_apart = False
         self._writes_each_apart = False  # once a batch was too large that held one record's outputs
         self._written_at_once = 0
-        self._transform = failed.guard((lambda record: outputs_of(transform([record]))) if takes_batches else transform)
+        self._produce: Callable[..., None] | None = None  # once the transaction has begun
+        self._transform = failed.guard((lambda record: transform([record])) if takes_batches else transform)
         self._failed = failed
         self._originals = failed.originals
         self._remembers = failed.continues_after_failure
         self._session = session
         self._producer = session.producer
         self._default_topic = default_topic
+        self._topics = {default_topic}  # whose names were checked: at most _TOPICS_MAX of them
 
     def write(self, records: Sequence[Any]) -> None:
         """Transform ``records`` and write their outputs.
@@ -136,13 +102,14 @@ class RecordOutputs:
             self._originals.remember(())
 
     def _write(self, records: Sequence[Any]) -> None:
+        self._produce = None
         if self._prepare is not None:
             self._prepare(records)
         try:
             if self._takes_batches:
                 self._write_batch(records)
             else:
-                self._write_each(records)
+                self._write_each(records, self._transform)
         except _RefusedError as refused:
             raise self._find_refused(records, refused) from refused.__cause__
         self._producer.poll(0)  # acknowledged records are freed while their memory is still in the CPU cache
@@ -156,7 +123,7 @@ class RecordOutputs:
         self._remembers = True
         for record in records:
             self._originals.remember([record])
-            self._writes_apart = True
+            self._writes_apart, self._written_at_once = True, 0
             try:
                 self._write([record])
                 self._session.await_deliveries()
@@ -185,129 +152,148 @@ class RecordOutputs:
             refusal.__context__ = error
             raise self._record_refusals([(record, refusal)]) from refusal
 
+    # The loop that every output passes: a call or an object for each would cost a twentieth of it.
+    def _write_each(self, given: Sequence[Any], transform: Callable[[Any], Any] | None) -> None:  # noqa: C901, PLR0912, PLR0915
+        """Write what ``transform`` makes of each of the ``given`` records; without it, outputs are given.
+
+        ``on_error`` applies to a record that fails. Raises _RefusedError for a given output that cannot be written.
+        """
+        default_topic, topics, produce, count = self._default_topic, self._topics, self._produce, len(given)
+        outputs: Sequence[Any] = ()
+        left = iter(given)
+        for each in left:
+            try:
+                output = each if transform is None else transform(each)
+                kind = type(output)
+                if kind is not OutputRecord and kind is not bytes and transform is not None:
+                    outputs = collected(output)
+                    output = outputs[0] if len(outputs) == 1 else _SEVERAL
+                    kind = type(output)
+            except BaseException as error:
+                if not is_failure(error, [each]):
+                    raise
+                count -= 1
+                self._write_substitute(each, error)
+                continue
+            if output is _SEVERAL:
+                count -= 1
+                self._write_outputs_of(each, outputs)
+                continue
+            try:
+                if produce is None:
+                    produce = self._produce = self._session.raw_produce()
+                if kind is bytes:
+                    produce(default_topic, output)
+                elif kind is OutputRecord and output.partition is None and output.timestamp_ms is None:
+                    topic = output.topic
+                    value = output.value
+                    key = output.key
+                    headers = output.headers
+                    if topic is None:
+                        topic = default_topic
+                    if topic not in topics or type(value) not in UNCHANGEABLE or type(key) not in UNCHANGEABLE:
+                        self._write_unusual(output, produce)
+                    elif headers is None:
+                        produce(topic, value, key)
+                    else:
+                        produce(topic, value, key, ANY_PARTITION, None, None, 0, checked_headers(headers))
+                else:
+                    self._write_unusual(output, produce)
+            except EosError:
+                raise
+            except Exception:  # noqa: BLE001  # it is written again, more slowly, and the error named
+                count -= 1
+                if transform is None:
+                    self._write_slowly(output, len(given) - length_hint(left) - 1)
+                else:
+                    self._write_outputs_of(each, [output])
+        self._session.count_outputs(count)
+
+    def _write_outputs_of(self, record: Any, outputs: Sequence[Any]) -> None:
+        """Write the outputs of one record; that one is refused is the record's failure, at once if it is the first."""
+        try:
+            self._write_all(outputs)
+        except _RefusedError as refused:
+            cause = refused.__cause__ or refused
+            if refused.written:
+                raise self._record_refusals([(record, cause)]) from cause
+            self._write_substitute(record, cause)
+
     def _write_batch(self, records: Sequence[Any], *, is_half: bool = False) -> None:
         """Write the outputs of a batch. One that fails is halved, until the record that fails is alone."""
         if len(records) == 1:
-            self._write_each(records)
+            self._write_each(records, self._transform)
             return
-        made = None if self._failed.knows_any_of(records) else self._outputs_of_batch(records)
-        if type(made) is list:
-            self._write_all(made)
-            return
-        if made is not None and not is_half:
-            self._failed.report_batch(records, cast("Exception", made))
+        if not self._failed.knows_any_of(records):
+            outputs, failure = self._outputs_of_batch(records)
+            if failure is None:
+                self._write_all(outputs)
+                return
+            if not is_half:
+                self._failed.report_batch(records, failure)
         for half in _halves(records):
             self._write_batch(half, is_half=True)
 
-    def _outputs_of_batch(self, records: Sequence[Any]) -> list[Output] | Exception:
+    def _outputs_of_batch(self, records: Sequence[Any]) -> tuple[Sequence[Any], Exception | None]:
+        """Return the outputs of a batch, and what its transform has raised; the records are restored then."""
         try:
-            return _copies_of(each_output(self._transform_batch(list(records))))
+            return collected(self._transform_batch(list(records))), None
         except BaseException as error:
             if not is_failure(error, records):
                 raise
             self._remember_from_now_on("a batch failed", error)
             self._originals.restore(*records)
-            return error
+            return (), error
 
-    def _write_each(self, records: Sequence[Any]) -> None:
-        left = iter(records)
-        while length_hint(left):
-            self._write_until_one_fails(left)
+    # -- outputs -----------------------------------------------------------------------------------------------------
 
-    def _write_until_one_fails(self, left: Iterator[Any]) -> None:
-        """Write the outputs up to the first record whose transform raises, and apply ``on_error`` to that record."""
-        transform, record = self._transform, None
-        made: Any = None
-        outputs: list[Any] = []
-        try:
-            for record in islice(left, self._records_at_once):
-                made = transform(record)
-                kind = type(made)  # as `_append_copies`, without a call for each record
-                if kind is bytes:
-                    outputs.append(made)
-                elif kind is OutputRecord:
-                    headers, value, key = made.headers, made.value, made.key
-                    is_plain = made.partition is None and made.timestamp_ms is None
-                    is_plain = is_plain and type(value) in UNCHANGEABLE and type(key) in UNCHANGEABLE
-                    if is_plain and (headers is None or type(headers) is list):
-                        outputs.append((made.topic, value, key, headers if headers is None else [*headers]))
-                    else:
-                        outputs.append(as_given(made))
-                elif made is not None:
-                    _append_copies(made, outputs)
-        except BaseException as error:
-            if not is_failure(error, [record]):
-                raise
-            self._write_all(outputs)
-            self._write_substitute(record, invalid_result_error(made) or error)
-        else:
-            self._write_all(outputs)
-
-    def _write_all(self, outputs: list[Any]) -> None:
-        if self._writes_apart and len(groups := self._apart(outputs)) > 1:
-            for group in groups:
-                self._write_all(group)
-                self._session.await_deliveries()
+    def _write_all(self, outputs: Sequence[Any]) -> None:
+        """Write ``outputs``; raises _RefusedError for the first that can never be written."""
+        if not self._writes_apart:
+            self._write_each(outputs, None)
             return
-        self._written_at_once = len(outputs)
-        is_bytes = set(map(type, outputs)) == _BYTES_ONLY
-        self._records_at_once = None if is_bytes else _OBJECTS_AT_ONCE
-        write = self._write_values if is_bytes else self._write_mixed
-        left, counted = iter(outputs), 0
-        while length_hint(left):
+        written = 0
+        for group in self._apart(outputs):
+            if written:
+                self._session.await_deliveries()
+            self._written_at_once = len(group)
             try:
-                write(left)
-            except EosError:  # noqa: PERF203  # a try costs nothing where nothing is raised
+                self._write_each(group, None)
+            except _RefusedError as refused:
+                refused.written += written
                 raise
-            except Exception:  # noqa: BLE001  # the slow path repeats it and names the error
-                self._write_thoroughly(outputs[-length_hint(left) - 1])  # the one that the iterator has given last
-                counted += 1
-        self._session.count_outputs(len(outputs) - counted)
+            written += len(group)
 
-    def _apart(self, outputs: list[Any]) -> list[list[Any]]:
+    def _apart(self, outputs: Sequence[Any]) -> list[Sequence[Any]]:
         """Return ``outputs`` in groups that may share a batch."""
         if self._writes_each_apart:
             return [[output] for output in outputs]
         groups = groupby(outputs, lambda each: getattr(each, "timestamp_ms", None) is not None)
         return [[*group] for _, group in groups]
 
-    def _write_values(self, left: Iterator[bytes]) -> None:
-        deque(map(self._session.raw_produce(), repeat(self._default_topic), left), maxlen=0)
+    def _write_unusual(self, given: Any, produce: Callable[..., None]) -> None:
+        topic, output = self._with_topic(given)
+        options = produce_options(topic, output)
+        if output.timestamp_ms is not None:
+            self._producer.library.times_given.add(topic)
+        produce(topic, as_written(output.value), as_written(output.key), **options)
+        if len(self._topics) < _TOPICS_MAX:
+            self._topics.add(topic)
 
-    def _write_mixed(self, left: Iterator[Any]) -> None:
-        default_topic, produce = self._default_topic, self._session.raw_produce()
-        for output in left:
-            if type(output) is tuple:
-                topic, value, key, headers = output
-                if headers is None:
-                    produce(default_topic if topic is None else topic, value, key)
-                else:
-                    produce(default_topic if topic is None else topic, value, key, headers=checked_headers(headers))
-            elif type(output) is bytes:
-                produce(default_topic, output)
-            else:
-                named: Any = default_topic if output.topic is None else output.topic
-                if output.timestamp_ms is not None:
-                    self._producer.library.times_given.add(named)
-                produce(named, output.value, output.key, **produce_options(named, output))
-
-    def _write_thoroughly(self, output: Any) -> None:
+    def _write_slowly(self, output: Any, written: int = 0) -> None:
         """Write one output of any kind, waiting for room in the local queue; raises an error that names the defect."""
         try:
             self._session.enqueue(*self._with_topic(output))
         except LOOP_LEVEL_ERRORS:
             raise
         except (OutputRefusedError, TypeError, ValueError) as error:
-            raise _RefusedError from error
+            raise _RefusedError(written) from error
 
     def _with_topic(self, output: Any) -> tuple[str, OutputRecord]:
-        if type(output) is tuple:
-            topic, value, key, headers = output
-            output = OutputRecord(topic, value=value, key=key, headers=headers)
-        elif type(output) is bytes:
+        if isinstance(output, bytes):
             output = OutputRecord(value=output)
-        elif type(output) is InvalidOutput:
-            raise TypeError(output.reason)
+        elif not isinstance(output, OutputRecord):
+            raise no_output(output)
         topic = self._default_topic if output.topic is None else output.topic
         if topic is None:
             raise TransformUnfitError(
@@ -323,7 +309,7 @@ class RecordOutputs:
         self._originals.restore(record)
         refusal: BaseException | None = None
         for letter in self._failed.substitutes_for(record, error):
-            refusal = self._refusal_of_copies([letter])
+            refusal = self._refusal_among([letter])
             if refusal is None:
                 return
         if refusal is not None:
@@ -365,13 +351,13 @@ class RecordOutputs:
         return RefusedRecordsError(f"an output of {where}{others} was refused: {refusal}")
 
     def _suspects(self, records: Sequence[Any]) -> Iterator[Any]:
-        """Yield the ``records`` whose outputs may have been refused: of a batch, those of halves that fail again."""
-        if not self._takes_batches or len(records) == 1:
+        """Yield the ``records`` of a batch whose outputs may have been refused: those of halves that fail again."""
+        if len(records) == 1:
             yield from records
             return
         self._originals.restore(*records)
-        made = self._outputs_of_batch(records)
-        if type(made) is not list or self._refusal_of_copies(made) is not None:
+        outputs, failure = self._outputs_of_batch(records)
+        if failure is not None or self._refusal_among(outputs) is not None:
             for half in _halves(records):
                 yield from self._suspects(half)
 
@@ -379,17 +365,18 @@ class RecordOutputs:
         """Return why the outputs of ``record`` cannot be written, None if they can. Writes them."""
         self._originals.restore(record)
         try:
-            outputs = _copies_of(each_output(self._transform(record)))
+            outputs = collected(self._transform(record))
         except BaseException as error:
             if not is_failure(error, [record]):
                 raise
             return None  # a transform that raises was handled already
-        return self._refusal_of_copies(outputs)
+        return self._refusal_among(outputs)
 
-    def _refusal_of_copies(self, outputs: list[Any]) -> BaseException | None:
+    def _refusal_among(self, outputs: Sequence[Any]) -> BaseException | None:
+        """Write ``outputs`` up to the first that is refused; returns why that is."""
         try:
             for output in outputs:
-                self._write_thoroughly(output)
+                self._write_slowly(output)
         except _RefusedError as refused:
             return refused.__cause__
         return None

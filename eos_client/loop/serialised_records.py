@@ -12,7 +12,7 @@ from typing import Any
 from eos_client.config import EosConfig
 from eos_client.confluent.serialisation import Deserializers, Serializers
 from eos_client.loop.concurrent_transform import event_loop_of
-from eos_client.loop.transform_results import as_given, each_output
+from eos_client.loop.transform_results import SINGLE_OUTPUT_TYPES, as_given, each_output
 
 
 def reader(config: EosConfig[Any, Any]) -> Callable[[Any], Any] | None:
@@ -45,7 +45,15 @@ def with_serialisers(
         return transform
     read, write = reader(config), writer(config, default_topic)
     inner = transform if read is None else _deserialised(transform, read, takes_batches=takes_batches)
-    return inner if write is None else lambda given: [*map(write, each_output(inner(given)))]
+    return inner if write is None else _serialised(inner, write)
+
+
+def _serialised(transform: Callable[[Any], Any], write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def serialised(given: Any) -> Any:
+        made = transform(given)
+        return write(made) if isinstance(made, SINGLE_OUTPUT_TYPES) else [*map(write, each_output(made))]
+
+    return serialised
 
 
 def _deserialised(transform: Any, read: Callable[[Any], Any], *, takes_batches: bool) -> Callable[[Any], Any]:

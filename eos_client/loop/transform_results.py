@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import GeneratorType
-from typing import Any, NamedTuple
+from typing import Any
 
-from eos_client.confluent.producer.output_arguments import as_written
+import msgspec
+
+from eos_client.confluent.producer.output_arguments import UNCHANGEABLE, as_written
 from eos_client.errors import ConfigurationError, repr_of
 from eos_client.ports import Output, OutputRecord
 
@@ -54,19 +56,11 @@ def require_no_awaitable(given: Any, reason: str) -> None:
         )
 
 
-class InvalidOutput(NamedTuple):
-    """Stands for an output that can never be written, for ``reason``, until it is to be written."""
-
-    reason: str
-
-
-def invalid_output(given: Any) -> InvalidOutput:
-    """Return what stands for ``given``, which is no output; raises TransformUnfitError for an awaitable one."""
-    if isinstance(given, InvalidOutput):
-        return given
+def no_output(given: Any) -> TypeError:
+    """Return the error for ``given``, which is no output; raises TransformUnfitError for an awaitable one."""
     reason = f"the transform gave {repr_of(given)}; it must return or yield OutputRecord objects or bytes"
     require_no_awaitable(given, reason)
-    return InvalidOutput(reason)
+    return TypeError(reason)
 
 
 def each_output(made: Any) -> Iterable[Output]:
@@ -79,35 +73,34 @@ def each_output(made: Any) -> Iterable[Output]:
     return given
 
 
-def outputs_of(made: Any) -> list[Output]:
-    """Return the outputs in a transform's result, those of a generator as they were yielded; raises TypeError."""
-    if isinstance(made, SINGLE_OUTPUT_TYPES):
-        return [made]
-    given = each_output(made)
-    return list(given) if isinstance(given, (list, tuple)) else [as_given(each) for each in given]
+def collected(made: Any) -> Sequence[Output]:
+    """Return the outputs in a transform's result once all of them are made; raises TypeError for an invalid result.
+
+    What is made one after another is stored as it was given. What was made as a whole is to be written before the
+    transform is called again.
+    """
+    outputs: Any = made if type(made) in USUAL_COLLECTIONS else each_output(made)
+    return outputs if isinstance(outputs, (list, tuple)) else [as_given(each) for each in outputs]
 
 
 def as_given(output: Any) -> Any:
-    """Return ``output`` as it is now: the application may use it, its content and its headers, for the next one.
+    """Return ``output`` as it is now: the application may use its headers, and a buffer in it, for the next one.
 
-    Instead of one whose key or value is an array of objects, what is refused when it is to be written.
+    Raises TypeError for what is no output, and for an array of objects.
     """
-    if not isinstance(output, OutputRecord):
+    kind = type(output)
+    if kind is OutputRecord:
+        if output.headers is None and type(output.value) in UNCHANGEABLE and type(output.key) in UNCHANGEABLE:
+            return output
+    elif isinstance(output, bytes):
         return output
-    headers = output.headers
-    if type(headers) is list:  # the usual ones, without asking what they are, which takes as long as all the rest
-        headers = [*headers]
-    elif headers is not None and isinstance(headers, Iterable):
-        headers = dict(headers) if isinstance(headers, Mapping) else [*headers]
-    try:
-        value, key = as_written(output.value), as_written(output.key)
-    except TypeError as error:
-        return InvalidOutput(str(error))
-    return OutputRecord(
-        output.topic,
-        value=value,
-        key=key,
-        headers=headers,
-        partition=output.partition,
-        timestamp_ms=output.timestamp_ms,
-    )
+    elif not isinstance(output, OutputRecord):
+        raise no_output(output)
+    value, key = as_written(output.value), as_written(output.key)
+    return msgspec.structs.replace(output, value=value, key=key, headers=_copied(output.headers))
+
+
+def _copied(headers: Any) -> Any:
+    if isinstance(headers, Mapping):
+        return dict(headers)
+    return [*headers] if isinstance(headers, Sequence) and not isinstance(headers, (str, bytes)) else headers

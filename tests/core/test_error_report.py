@@ -15,7 +15,7 @@ import tenacity
 
 from eos_client.core.error_report import TRACEBACK_CHARACTERS_MAX, place_of, report_of
 from eos_client.errors import EosError
-from eos_client.loop.transform_results import outputs_of
+from eos_client.loop.transform_results import collected
 
 
 def caught(call, *given):
@@ -113,7 +113,7 @@ def test_an_error_of_a_thread_or_a_coroutine_has_the_place_where_it_was_raised()
 
 
 def test_what_the_client_itself_raises_has_no_place_although_it_called_through_a_retry_policy():
-    repeated = tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True).wraps(partial(outputs_of, 5))
+    repeated = tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True).wraps(partial(collected, 5))
     error = caught(repeated)
     assert "tenacity" in error.__traceback__.tb_frame.f_code.co_filename
     assert place_of(error) is None

@@ -11,7 +11,7 @@ import pytest
 from eos_client import errors
 from eos_client.errors import EosError, TransformError
 
-CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass)]
+CLASSES = [each for _, each in inspect.getmembers(errors, inspect.isclass) if each.__module__ == errors.__name__]
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from eos_client.core.model import InputPartition
@@ -34,10 +37,32 @@ def test_output_records_are_equal_when_all_they_say_is_equal():
     assert OutputRecord("t", value=b"v") != other
 
 
-def test_an_output_record_shows_all_of_itself():
-    assert repr(OutputRecord("t", value=b"v", key="k")) == (
-        "OutputRecord(headers=None, key='k', partition=None, timestamp_ms=None, topic='t', value=b'v')"
-    )
+def test_an_output_record_shows_all_that_was_given():
+    assert repr(OutputRecord("t", value=b"v", key="k")) == "OutputRecord(topic='t', value=b'v', key='k')"
+    assert repr(OutputRecord(value=None)) == "OutputRecord(value=None)"
+
+
+def test_an_output_record_cannot_be_changed_but_copied_with_another_field():
+    record = OutputRecord("t", value=b"v", headers=[("a", b"1")])
+    with pytest.raises(AttributeError, match="immutable"):
+        record.value = b"w"  # type: ignore[misc]  # what this tests
+    changed = msgspec.structs.replace(record, value=b"w")
+    assert (changed.topic, changed.value, changed.headers) == ("t", b"w", [("a", b"1")])
+    assert record == OutputRecord("t", value=b"v", headers=[("a", b"1")])
+    assert pickle.loads(pickle.dumps(record)) == copy.deepcopy(record) == record
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "words"),
+    [
+        (("t",), {}, "Missing required argument 'value'"),
+        (("t", b"v"), {}, "positional"),
+        (("t",), {"value": b"v", "header": []}, "Unexpected keyword argument 'header'"),
+    ],
+)
+def test_an_output_record_names_what_is_wrong_with_its_arguments(arguments, named, words):
+    with pytest.raises(TypeError, match=words):
+        OutputRecord(*arguments, **named)
 
 
 def test_partitions_of_any_library_become_names():

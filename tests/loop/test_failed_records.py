@@ -200,7 +200,7 @@ def test_what_is_no_failure_of_the_record_is_not_tried_again():
 
 
 def test_a_transform_that_gives_none_gives_no_outputs():
-    assert Failures(on_error="skip").records.guard(lambda record: None)(consumed()) == []
+    assert Failures(on_error="skip").records.guard(lambda record: None)(consumed()) == ()
 
 
 def test_each_dead_letter_is_smaller_than_the_one_before_and_all_have_their_origin():

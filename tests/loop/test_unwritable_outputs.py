@@ -215,6 +215,17 @@ def test_headers_may_be_any_sequence_of_pairs_or_any_mapping(simulated_cluster, 
     assert written.headers == (("a", b"1"),)
 
 
+@pytest.mark.parametrize("form", [iter, lambda pairs: (pair for pair in pairs)], ids=["iterator", "generator"])
+def test_headers_that_only_an_iterator_gives_are_refused(simulated_cluster, form):
+    """An output that finds the local queue full is written again, and would have none then."""
+    work = Bench(
+        simulated_cluster, lambda record: OutputRecord(value=b"", headers=form([("a", b"1")])), on_error="skip"
+    )
+    assert work.run_all(numbers(1)) == []
+    (skipped,) = work.events(RecordSkipped)
+    assert "headers must be a mapping, or a sequence of (name, value) pairs, not" in skipped.error
+
+
 @pytest.mark.parametrize("impossible", IMPOSSIBLE)
 def test_an_impossible_output_of_a_block_is_refused_by_name_and_leaves_the_transaction_usable(
     simulated_cluster, impossible

@@ -96,8 +96,3 @@ class Writing:
     def written(self) -> list[Any]:
         letters = [("letters", value or NO_VALUE) for value in self.cluster.values("letters")]
         return self.cluster.values("invoices") + letters
-
-    @property
-    def not_written(self) -> int:
-        """For how many records, one of which has one output, nothing is written yet."""
-        return len(self.calls) - self.session._steps.records_out

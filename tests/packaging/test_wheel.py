@@ -95,7 +95,7 @@ def test_the_program_and_the_pytest_plugin_are_announced_and_exist(wheel):
 def test_a_plain_install_asks_for_the_kafka_client_the_logger_and_the_retries_and_nothing_else(wheel):
     required = [line for line in text(wheel, "METADATA").splitlines() if line.startswith("Requires-Dist: ")]
     plain = [line.removeprefix("Requires-Dist: ") for line in required if "extra ==" not in line]
-    assert {re.split(r"[^\w-]", line)[0] for line in plain} == {"confluent-kafka", "structlog", "tenacity"}
+    assert {re.split(r"[^\w-]", line)[0] for line in plain} == {"confluent-kafka", "msgspec", "structlog", "tenacity"}
 
 
 def numbers(version):

@@ -10,7 +10,7 @@ transaction that is over, and the report would come from a thread of its own.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import NoneType
 from typing import Any
@@ -20,11 +20,15 @@ from eos_client.core.output_topics import TOPIC_NAME_RULE, is_topic_name
 from eos_client.errors import EosError, OutputRefusedError, repr_of, text_of
 from eos_client.ports import DeliveryCallback, OutputRecord
 
-_ANY_PARTITION = -1  # the producer's partitioner chooses, as with None
+ANY_PARTITION = -1
+"""The producer's partitioner chooses, as with None."""
 _PARTITION_MAX = 2**31 - 1
 _TIMESTAMP_MAX = 2**63 - 1
 _HEADERS = 6  # of the unnamed arguments of produce(), after the topic; they are the last
 _SHOWN_MAX = 200
+_PAIR = 2
+_NAMES_MAX = 1024
+_HEADER_NAMES: set[str] = set()  # that were checked: at most _NAMES_MAX of them
 UNCHANGEABLE = frozenset({bytes, str, NoneType})
 """Types of keys and values that nobody can change after they were given."""
 
@@ -91,7 +95,7 @@ def _check_topic(topic: str) -> None:
 
 def _partition(partition: Any) -> Any:
     number = _whole("partition", partition)
-    if not _ANY_PARTITION <= number <= _PARTITION_MAX:
+    if not ANY_PARTITION <= number <= _PARTITION_MAX:
         raise ValueError(f"partition={partition!r} is no number of a partition; None leaves it to the partitioner")
     return partition
 
@@ -117,29 +121,36 @@ def _timestamp(timestamp_ms: Any) -> Any:
 
 
 def checked_headers(headers: Any) -> list[Any]:
-    """Return any mapping, or any iterable of pairs, as the list that ``produce`` takes and writes as it is."""
-    if type(headers) is list:  # the usual ones, without asking what is a mapping, which takes as long as all the rest
-        pairs: list[Any] = headers
-    elif isinstance(headers, (str, bytes)) or not isinstance(headers, Iterable):
+    """Return any mapping, or any collection of pairs, as the list that ``produce`` takes and writes as it is."""
+    pairs: list[Any] = headers if type(headers) is list else _listed(headers)
+    for pair in pairs:
+        if type(pair) is not tuple or len(pair) != _PAIR:
+            break
+        name, value = pair
+        if type(name) is not str or name not in _HEADER_NAMES or type(value) is not bytes:
+            break
+    else:  # the usual ones: of names that were checked before
+        return pairs
+    return [_checked_pair(each) for each in pairs]
+
+
+def _listed(headers: Any) -> list[Any]:
+    # An iterator gives them only once, and an output that finds the local queue full is written again.
+    if isinstance(headers, (str, bytes, Iterator)) or not isinstance(headers, Iterable):
         raise TypeError(
             f"headers must be a mapping, or a sequence of (name, value) pairs, not {type(headers).__name__}"
         )
-    else:
-        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
-    has_nul = False
-    for pair in pairs:
-        try:
-            parts: Any = pair if isinstance(pair, tuple) else ()
-            name, value = parts
-        except ValueError:
-            raise TypeError(f"headers must be tuples of a name and a value, not {pair!r}") from None
-        check_header_name(name)
-        if isinstance(value, str) and "\0" in value:
-            has_nul = True
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in pairs] if has_nul else pairs
+    return list(headers.items() if isinstance(headers, Mapping) else headers)
 
 
-@lru_cache(maxsize=1024)
+def _checked_pair(pair: Any) -> Any:
+    if not isinstance(pair, tuple) or len(pair) != _PAIR:
+        raise TypeError(f"headers must be tuples of a name and a value, not {pair!r}")
+    name, value = pair
+    check_header_name(name)
+    return (name, value.encode()) if isinstance(value, str) and "\0" in value else pair
+
+
 def check_header_name(name: Any) -> None:
     """Raise TypeError or ValueError for a header's name that would be written as another one."""
     if not isinstance(name, str):
@@ -147,12 +158,14 @@ def check_header_name(name: Any) -> None:
     if "\0" in name:
         raise ValueError(f"the header name {name!r} contains a NUL, at which it would end")
     name.encode()
+    if len(_HEADER_NAMES) < _NAMES_MAX:
+        _HEADER_NAMES.add(name)
 
 
 def named_arguments(  # confluent_kafka's own
     value: Any = None,
     key: Any = None,
-    partition: Any = _ANY_PARTITION,
+    partition: Any = ANY_PARTITION,
     callback: Any = None,
     on_delivery: Any = None,
     timestamp: Any = 0,
@@ -166,7 +179,7 @@ def named_arguments(  # confluent_kafka's own
 def describe_output(topic: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
     """Return topic, partition if one was chosen, and size of what ``produce`` was called with, in words."""
     given = named_arguments(*arguments, **options)
-    chosen = "" if given["partition"] in (None, _ANY_PARTITION) else f", partition {given['partition']}"
+    chosen = "" if given["partition"] in (None, ANY_PARTITION) else f", partition {given['partition']}"
     sizes = (len(each.encode() if isinstance(each, str) else each or b"") for each in (given["value"], given["key"]))
     return f" (topic {topic!r}{chosen}, {sum(sizes)} bytes)"
 
