@@ -191,7 +191,11 @@ class RecordOutputs:
                     headers = output.headers
                     if topic is None:
                         topic = default_topic
-                    if topic not in topics or type(value) not in UNCHANGEABLE or type(key) not in UNCHANGEABLE:
+                    if (
+                        (topic is not default_topic and topic not in topics)
+                        or (type(value) is not bytes and type(value) not in UNCHANGEABLE)
+                        or (type(key) is not bytes and type(key) not in UNCHANGEABLE)
+                    ):
                         self._write_unusual(output, produce)
                     elif headers is None:
                         produce(topic, value, key)
