@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+_GROUPS_SHOWN_MAX = 8  # one inside the other
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)  # Python 3.10 has none
 
 
@@ -17,13 +18,19 @@ def text_of(error: BaseException, characters_max: int = 10_000) -> str:
 
     A group of errors says only how many it holds: the text of the first one is behind it.
     """
+    texts: list[str] = []
+    each: BaseException | None = error
+    while each is not None and len(texts) < _GROUPS_SHOWN_MAX:
+        texts.append(f"{type(each).__name__}: {_message_of(each)}")
+        each = first_of_group(each)
+    return ": ".join(texts)[:characters_max]
+
+
+def _message_of(error: BaseException) -> str:
     try:
-        text = str(error)
-    except Exception as failed:  # noqa: BLE001  # the application's own code
-        text = f"no text, because its __str__ raised {type(failed).__name__}"
-    first = first_of_group(error)
-    members = "" if first is None else f": {text_of(first, characters_max)}"
-    return f"{type(error).__name__}: {text}{members}"[:characters_max]
+        return str.__str__(str(error))  # the application's own str may be of a class that breaks when it is used
+    except (Exception, SystemExit, GeneratorExit) as failed:  # noqa: BLE001  # the application's own code
+        return f"no text, because its __str__ raised {type(failed).__name__}"
 
 
 def first_of_group(error: BaseException) -> BaseException | None:

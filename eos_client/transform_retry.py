@@ -110,6 +110,7 @@ def bounded(
     """Return ``policy`` with ``sleep``, for failures only, and ended before it has waited ``waits_max_s`` in all.
 
     It also ends where ``is_over`` says of the next wait that it would end too late. ``sleep`` takes one below 0 as 0.
+    Where it gives up, it returns None: a future does not raise an exception that counts as false.
     """
 
     def stop(state: tenacity.RetryCallState) -> bool:
@@ -119,4 +120,4 @@ def bounded(
     def retry(state: tenacity.RetryCallState) -> bool:
         return state.outcome is not None and state.outcome.failed and bool(policy.retry(state))
 
-    return policy.copy(sleep=sleep, stop=stop, retry=retry, reraise=True)
+    return policy.copy(sleep=sleep, stop=stop, retry=retry, reraise=False, retry_error_callback=lambda _state: None)

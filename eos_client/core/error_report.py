@@ -207,7 +207,7 @@ def _lines_of(error: BaseException, characters_max: int) -> list[str]:
     _, first = places[0]
     left = characters_max - sum(len(line) + 1 for line in (_HEADING, _OMITTED, text))
     shown: list[str] = []
-    for frame in reversed(traceback.extract_tb(first, limit=-_FRAMES_MAX)):
+    for frame in reversed(_summaries_from(first)):
         lines = _lines_of_frame(frame)
         left -= sum(len(line) + 1 for line in lines)
         if left < 0:
@@ -215,6 +215,16 @@ def _lines_of(error: BaseException, characters_max: int) -> list[str]:
         shown[:0] = lines
     is_whole = next(islice(_frames_from(first), _FRAMES_MAX, None), None) is None
     return [_HEADING, *shown, text] if is_whole else [_HEADING, _OMITTED, *shown, text]
+
+
+def _summaries_from(first: TracebackType) -> list[traceback.FrameSummary]:
+    """Return the innermost frames, without their source where it cannot be read: it may have been replaced."""
+    try:
+        return list(traceback.extract_tb(first, limit=-_FRAMES_MAX))
+    except Exception:  # noqa: BLE001  # of a loader
+        walked = list(traceback.walk_tb(first))[-_FRAMES_MAX:]
+        codes = [(frame.f_code, line) for frame, line in walked]
+        return [traceback.FrameSummary(code.co_filename, line, code.co_name, line="") for code, line in codes]
 
 
 def _lines_of_frame(frame: traceback.FrameSummary) -> list[str]:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import AsyncIterable, Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Future, TimeoutError  # noqa: A004  # Python 3.10 has two of them
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, Union
 
 from eos_client.errors import repr_of
 from eos_client.loop.transform_results import TransformUnfitError, each_output
@@ -17,6 +17,7 @@ _Result = TypeVar("_Result")
 RecordConverter = Callable[[Any], Any]
 OutputConverter = Callable[[Any], Any]
 _CHECK_INTERVAL_S = 0.5
+_Made = Union[list[Output], "_Raised"]
 
 
 class _ExitError(BaseException):
@@ -24,6 +25,12 @@ class _ExitError(BaseException):
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
+
+
+class _Raised(NamedTuple):
+    """Carries an error of the application past futures: they convert time-outs, and overlook what counts as false."""
+
+    error: Exception
 
 
 class EventLoopThread:
@@ -77,22 +84,35 @@ class EventLoopThread:
             self._running.cancel()
 
 
-async def _outputs_of_call(
+async def _awaited(
     transform: AsyncTransform, given: Any, read: RecordConverter | None, take: OutputConverter
 ) -> list[Output]:
     """Return the outputs of ``transform``, a coroutine function or an asynchronous generator, each as it was given."""
+    made: Any = transform(given if read is None else read(given))
+    if isinstance(made, AsyncIterable):
+        return [take(output) async for output in made]
+    if not inspect.isawaitable(made):
+        raise TransformUnfitError(
+            f"the transform returned {repr_of(made)} and no coroutine; AsyncExactlyOnceLoop takes async "
+            "functions, ExactlyOnceLoop the others. No record was given up."
+        )
+    return [take(output) for output in each_output(await made)]
+
+
+async def _outputs_of_call(*call: Any) -> _Made:
+    """Return the outputs of the `_awaited` call, or what it has raised."""
     try:
-        made: Any = transform(given if read is None else read(given))
-        if isinstance(made, AsyncIterable):
-            return [take(output) async for output in made]
-        if not inspect.isawaitable(made):
-            raise TransformUnfitError(
-                f"the transform returned {repr_of(made)} and no coroutine; AsyncExactlyOnceLoop takes async "
-                "functions, ExactlyOnceLoop the others. No record was given up."
-            )
-        return [take(output) for output in each_output(await made)]
+        return await _awaited(*call)
     except (SystemExit, KeyboardInterrupt) as error:
         raise _ExitError(error) from error
+    except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
+        return _Raised(error)
+
+
+def _outputs_or_raise(made: _Made) -> list[Output]:
+    if isinstance(made, _Raised):
+        raise made.error
+    return made
 
 
 class AwaitedBatch:
@@ -113,7 +133,8 @@ class AwaitedBatch:
     def __call__(self, records: Sequence[Any]) -> list[Output]:
         """Return the outputs of ``records``, or raise what the coroutine raised."""
         given = records if self._read is None else [self._read(record) for record in records]
-        return self.event_loop.wait_for(_outputs_of_call(self._transform_batch, given, None, self._take))
+        made = self.event_loop.wait_for(_outputs_of_call(self._transform_batch, given, None, self._take))
+        return _outputs_or_raise(made)
 
 
 class ConcurrentTransform:
@@ -137,7 +158,7 @@ class ConcurrentTransform:
         self._take = take
         self.event_loop = event_loop
         self._concurrency_max = concurrency_max
-        self._made: dict[int, list[Output] | Exception] = {}
+        self._made: dict[int, _Made] = {}
 
     def prepare(self, records: Sequence[Any]) -> None:
         """Run the coroutines of ``records``, and keep what they make until each of them is asked for."""
@@ -146,29 +167,24 @@ class ConcurrentTransform:
     def __call__(self, record: Any) -> list[Output]:
         """Return the outputs of ``record``, or raise what its coroutine raised; the second time it is run again."""
         made = self._made.pop(id(record), None)
-        if made is None:
-            return self.event_loop.wait_for(self._outputs_of(record))
-        if type(made) is list:
-            return made
-        raise cast("Exception", made)
+        return _outputs_or_raise(self.event_loop.wait_for(self._outputs_of(record)) if made is None else made)
 
-    async def _outputs_of(self, record: Any) -> list[Output]:
+    async def _outputs_of(self, record: Any) -> _Made:
         return await _outputs_of_call(self._transform, record, self._read, self._take)
 
-    async def _run_ahead(self, records: Sequence[Any]) -> dict[int, list[Output] | Exception]:
-        made: dict[int, list[Output] | Exception] = {}
+    async def _run_ahead(self, records: Sequence[Any]) -> dict[int, _Made]:
+        made: dict[int, _Made] = {}
         permits = asyncio.Semaphore(self._concurrency_max)
 
         async def run_in_order(those_of_one_key: Sequence[Any]) -> None:
             for record in those_of_one_key:
                 async with permits:
                     try:
-                        made[id(record)] = await self._outputs_of(record)
-                    except Exception as error:  # noqa: BLE001  # whatever the application raises is its record's failure
-                        made[id(record)] = error
-                        return
+                        made[id(record)] = outcome = await self._outputs_of(record)
                     except asyncio.CancelledError as error:
                         raise _ExitError(error) from error  # a task that is only cancelled ends no wait for the others
+                    if isinstance(outcome, _Raised):
+                        return
 
         groups = _by_key(records)
         tasks = [asyncio.ensure_future(run_in_order(group)) for group in groups]

@@ -258,7 +258,7 @@ class _RepeatedAttempt:
     def __call__(self, record: Any) -> Outputs:
         self._began_at, self._last_failure = self._clock(), None
         try:
-            return self._repeat(record)
+            made = self._repeat(record)
         except StoppedMeanwhileError:
             raise
         except Exception as error:
@@ -268,10 +268,15 @@ class _RepeatedAttempt:
                 f"transform_retry itself raised {text_with_place(error)}. Correct its callables; no record was given "
                 "up."
             ) from error
+        else:
+            if self._last_failure is not None:
+                raise self._last_failure
+            return made
         finally:
             self._last_failure = None
 
     def _once(self, record: Any) -> Outputs:
+        self._last_failure = None
         try:
             return self._attempt(record)
         except BaseException as error:
@@ -280,7 +285,7 @@ class _RepeatedAttempt:
 
     def _is_over(self, pause_s: float) -> bool:
         is_late = self._limit_s is not None and self._clock() - self._began_at + pause_s > self._limit_s
-        return is_late or isinstance(self._last_failure, TransformUnfitError)
+        return is_late or issubclass(type(self._last_failure), TransformUnfitError)
 
 
 def _stopping_error(record: Record, error: BaseException) -> TransformError:
