@@ -15,6 +15,7 @@ import structlog
 
 from eos_client import errors
 from eos_client.cli.exit_codes import ExitCode
+from eos_client.cli.printable import printable
 
 
 class CommandLineError(errors.EosError):
@@ -144,4 +145,4 @@ def _report(error: BaseException, code: ExitCode, *, verbose: bool, as_json: boo
     with suppress(OSError):  # a stderr that is full or has no reader: the status says it
         if verbose:
             traceback.print_exception(error)
-        print(f"eos-client: {message}", file=sys.stderr)
+        print(f"eos-client: {printable(message)}", file=sys.stderr)

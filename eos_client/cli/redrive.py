@@ -106,7 +106,7 @@ def redrive(options: RedriveOptions) -> None:
             finally:
                 for topic, count in sorted(tally.sent.items()):
                     print(f"{count} sent to {topic}")
-    _print_summary(options, tally, blocked_count, "".join(reasons))
+    _print_summary(options, tally, blocked_count, "".join(reasons), had_letters=bool(last))
 
 
 def _log_all_but_aborts(event: Event) -> None:
@@ -126,14 +126,18 @@ def client_config(options: RedriveOptions) -> EosConfig:
     )
 
 
-def _print_summary(options: RedriveOptions, tally: Tally, blocked_count: int, stopped_by: str) -> None:
-    topic = options.topic
+def _print_summary(
+    options: RedriveOptions, tally: Tally, blocked_count: int, stopped_by: str, *, had_letters: bool
+) -> None:
+    topic, group = options.topic, options.group_id
     if tally.kept:
         print(f"{tally.kept} kept in {topic}: the error does not hold {options.match!r}")
     if stopped_by:
         print(f"stopped by {stopped_by}: {tally.sent.total()} sent, and what is left waits for the next run")
+    elif tally == Tally() and had_letters:
+        print(f"another run of the group {group} has passed the letters; those in {topic} that it kept wait: run again")
     elif tally == Tally() and not blocked_count:
-        print(f"no letter in {topic} waits for the group {options.group_id}")
+        print(f"no letter in {topic} waits for the group {group}")
     waiting = (
         f"up to {blocked_count} letters of {topic} are in an open transaction or after it and were not read. "
         f"Run it again when that has ended; eos-client txn list --topic {shell_word(topic)} shows it"

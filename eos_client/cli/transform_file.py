@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from eos_client.cli.failures import TransformLoadError
+from eos_client.errors import text_of
 from eos_client.loop.transform_check import why_unfit
 
 Transform = Callable[[Any], Any]
@@ -44,10 +45,10 @@ def load_transform(reference: str, *, takes_batches: bool = False) -> Transform:
         transform: Transform = _attribute_of(module, name, reference)
     except TransformLoadError:
         raise
-    except (Exception, SystemExit) as error:
-        imported = path.name if is_file else source
+    except (Exception, SystemExit, GeneratorExit) as error:
+        imported, (kind, _, message) = path.name if is_file else source, text_of(error).partition(": ")
         raise TransformLoadError(
-            f"{reference}: {imported} raised {type(error).__name__} while imported, {_place_of(error)}: {error}"
+            f"{reference}: {imported} raised {kind} while imported, {_place_of(error)}: {message}"
         ) from error
     if unfit := why_unfit(transform, takes_batches=takes_batches):
         raise TransformLoadError(f"{reference}: {name}{unfit}")

@@ -240,7 +240,8 @@ def _read_by(call: Any, content: Any, context: SerializationContext, message: An
     try:
         return call(content, context)
     except Exception as cause:
-        error = refused(cause, message)
+        error = refused(_text_for_library(cause), message)
+        error.exception = cause
         error.topic, error.partition, error.offset = message.topic(), message.partition(), message.offset()
         error.message = (
             f"the {context.field} of {error.topic}[{error.partition}]@{error.offset} cannot be deserialised by "
@@ -255,12 +256,18 @@ def _written_by(call: Any, content: Any, context: SerializationContext, refused:
     try:
         return call(content, context)
     except Exception as cause:
-        error = refused(cause)
+        error = refused(_text_for_library(cause))
+        error.exception = cause
         error.message = (
             f"the {context.field} of an output for topic {context.topic!r} cannot be serialised by "
             f"{_name(call)}: {text_of(cause)}"
         )
         raise error from cause
+
+
+def _text_for_library(cause: Exception) -> str:
+    """Return the text of ``cause`` as a KafkaError takes it: UTF-8 without a NUL."""
+    return text_of(cause).encode(errors="backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _name(call: Any) -> str:

@@ -84,6 +84,13 @@ def test_verbose_adds_the_traceback_with_the_cause(capsys: pytest.CaptureFixture
     assert text.endswith("eos-client: stopped\n")
 
 
+def test_what_an_application_puts_into_its_error_stays_on_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), failures_reported(verbose=False):
+        raise errors.TransformError("orders", 3, 17, ValueError("bad\n02:03:07 all is well\x1b[2J\0"))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert r"bad\n02:03:07 all is well\x1b[2J\x00" in line
+
+
 def test_an_unexpected_error_says_its_type_and_how_to_see_more(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended, failures_reported(verbose=False):
         raise KeyError("oops")

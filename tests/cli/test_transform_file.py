@@ -109,6 +109,15 @@ def test_a_file_that_exits_at_import_does_not_end_the_program_silently(write: An
         load_transform(f"{path}:price")
 
 
+def test_whatever_is_raised_at_import_is_named(write: Any) -> None:
+    path = write("pricing_j.py", "raise GeneratorExit('odd')\n")
+    with pytest.raises(TransformLoadError, match=r"raised GeneratorExit while imported, line 1 of .*: odd"):
+        load_transform(f"{path}:price")
+    path = write("pricing_k.py", "class E(ValueError):\n    def __str__(self):\n        exit(0)\nraise E\n")
+    with pytest.raises(TransformLoadError, match=r"raised E while imported, line 4 of .*: no text, because"):
+        load_transform(f"{path}:price")
+
+
 def test_a_function_of_batches_is_asked_to_take_a_list(write: Any) -> None:
     path = write("pricing_k.py", "def price(): ...\ndef price_all(records): ...\n")
     assert load_transform(f"{path}:price_all", takes_batches=True).__name__ == "price_all"

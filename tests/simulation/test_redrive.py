@@ -329,6 +329,24 @@ def test_whatever_ends_a_run_says_what_was_sent_before(
     assert capsys.readouterr().out == f"1 sent to {SOURCE}\n"
 
 
+def test_a_run_whose_letters_another_run_has_passed_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    redrive = RedriveStage(b"a")
+    redrive.run(match="no such error")
+    parts = {
+        "_last_letters": lambda *_: ({0: 0}, 0),  # as the run has found it before the other one began
+        "EosConsumer": lambda *_, **__: redrive.stage.consumer(group_id="redrive"),
+        "EosProducer": lambda *_, **__: redrive.stage.producer(delivery_report_only_error=True),
+    }
+    for name, part in parts.items():
+        monkeypatch.setattr(f"eos_client.cli.redrive.{name}", part)
+    redrive_letters(RedriveOptions(bootstrap_servers="simulated", topic=DEAD, group_id="redrive"))
+    said = capsys.readouterr().out
+    assert "another run of the group redrive has passed the letters" in said
+    assert "no letter" not in said
+
+
 def test_a_run_that_waits_for_another_member_of_its_group_says_so_once(capsys: pytest.CaptureFixture[str]):
     redrive = RedriveStage(b"a")
     other = redrive.stage.consumer(group_id="redrive")
