@@ -208,13 +208,15 @@ class TransactionTracing:
             return output
         if isinstance(output, bytes):
             return OutputRecord(value=output, headers=headers)
-        if not isinstance(output, OutputRecord):  # which the loop refuses by name
+        if not isinstance(output, OutputRecord) or isinstance(output.headers, Iterator):  # the loop refuses it by name
             return output
-        given = output.headers or ()
-        own: list[Header] = list(given.items() if isinstance(given, Mapping) else given)
-        if any(name in self._fields for name, _ in own):
+        try:
+            given = output.headers or ()
+            own: list[Header] = [*(given.items() if isinstance(given, Mapping) else given)]
+            has_context = any(name in self._fields for name, _ in own)
+        except (TypeError, ValueError):  # which the loop refuses by name
             return output
-        return msgspec.structs.replace(output, headers=[*own, *headers])
+        return output if has_context else msgspec.structs.replace(output, headers=[*own, *headers])
 
     def _end(self, outcome: str, event: Event, error: str | None = None, took_s: float = 0.0) -> None:
         """End the open span; where no record was traced, one that began ``took_s`` ago."""

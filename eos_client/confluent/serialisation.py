@@ -6,7 +6,7 @@ them; that package is the application's to import.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -211,7 +211,9 @@ class Serializers:
     def output(self, output: Any, default_topic: str | None) -> Any:
         """Return a transform's output with key and value as bytes; an invalid one, to be refused later, as it is."""
         record = OutputRecord(value=output) if isinstance(output, bytes) else output
-        if not isinstance(record, OutputRecord) or (topic := record.topic or default_topic) is None:
+        if not isinstance(record, OutputRecord) or isinstance(record.headers, Iterator):
+            return output
+        if (topic := record.topic or default_topic) is None:
             return output
         key, value, headers = self.apply(topic, record.key, record.value, record.headers)
         return msgspec.structs.replace(record, key=key, value=value, headers=headers)

@@ -222,6 +222,10 @@ class FailedRecords:
 
         return guarded
 
+    def has_handled(self, record: Record) -> bool:
+        """Whether ``record`` has failed in the open transaction, and is left out of it or replaced by a letter."""
+        return key_of(record) in self._handled
+
     def knows_any_of(self, records: Sequence[Record]) -> bool:
         """Whether one of ``records`` is known to fail."""
         return bool(self._known) and not self._known.keys().isdisjoint(map(key_of, records))

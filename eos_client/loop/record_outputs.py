@@ -159,7 +159,7 @@ class RecordOutputs:
         ``on_error`` applies to a record that fails. Raises _RefusedError for a given output that cannot be written.
         """
         default_topic, topics, produce, count = self._default_topic, self._topics, self._produce, len(given)
-        outputs: Sequence[Any] = ()
+        outputs: Any = None
         left = iter(given)
         for each in left:
             try:
@@ -178,6 +178,7 @@ class RecordOutputs:
             if output is _SEVERAL:
                 count -= 1
                 self._write_outputs_of(each, outputs)
+                outputs = None
                 continue
             try:
                 if produce is None:
@@ -197,12 +198,14 @@ class RecordOutputs:
                         or (type(key) is not bytes and type(key) not in UNCHANGEABLE)
                     ):
                         self._write_unusual(output, produce)
+                        output = value = key = outputs = None  # the transform may fill their buffer again
                     elif headers is None:
                         produce(topic, value, key)
                     else:
                         produce(topic, value, key, ANY_PARTITION, None, None, 0, checked_headers(headers))
                 else:
                     self._write_unusual(output, produce)
+                    output = outputs = None
             except EosError:
                 raise
             except Exception:  # noqa: BLE001  # it is written again, more slowly, and the error named
@@ -325,7 +328,7 @@ class RecordOutputs:
         found: list[tuple[Any, BaseException]] = []
         try:
             for record in self._suspects(records):
-                if (refusal := self._refusal_of(record)) is not None:
+                if not self._failed.has_handled(record) and (refusal := self._refusal_of(record)) is not None:
                     found.append((record, refusal))  # noqa: PERF401  # what was found before an error counts
         except (AbortableError, RebuildProducerError) as error:
             if not found or isinstance(error, StoppedMeanwhileError):

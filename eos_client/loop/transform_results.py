@@ -42,7 +42,7 @@ def invalid_result_error(made: Any) -> TypeError | None:
         return None
     reason = f"the transform returned {repr_of(made)}; it must return an output or an iterable of them"
     require_no_awaitable(made, reason)
-    return TypeError(f"{reason} (return a list, or yield)")
+    return TypeError(f"{reason} (return bytes, an OutputRecord or a list of them, or yield)")
 
 
 def require_no_awaitable(given: Any, reason: str) -> None:

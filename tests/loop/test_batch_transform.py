@@ -142,6 +142,24 @@ def test_a_refused_output_is_blamed_on_its_own_record_which_is_settled_when_it_c
     assert batches.events == []
 
 
+@pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.parametrize("policy", [{"on_error": "skip"}, LETTERS], ids=["skip", "dead letter"])
+def test_refused_outputs_on_both_sides_of_a_record_that_raises_are_each_settled(policy, attempts):
+    def transform(records):
+        outputs = []
+        for record in records:
+            if record.offset() == 1:
+                raise ValueError("bad")
+            outputs.append(OutputRecord(value=record.value(), partition=None if record.offset() == 2 else 99))
+        return outputs
+
+    batches = batches_of(transform, transform_attempts_max=attempts, transform_backoff_s=0.01, **policy)
+    with pytest.raises(RefusedRecordsError, match=r"orders\[2\]@3 was refused"):
+        batches.write(4)
+    letters = [("letters", each) for each in values(0, 1, 3)] if "dead_letter_topic" in policy else []
+    assert batches.write(4) == [b"2", *letters]
+
+
 def test_a_refused_output_beside_a_record_that_fails_is_blamed_on_the_right_one():
     batches = batches_of(lambda records: raising_on(1)(records) and enlarged_batches(2)(records), **SKIP)
     with pytest.raises(RefusedRecordsError, match=r"orders\[2\]@2 was refused"):

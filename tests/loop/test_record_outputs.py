@@ -138,6 +138,18 @@ def test_what_finds_the_queue_full_is_written_in_its_place(form, queue):
     assert writing.counters.records_out == 5
 
 
+def test_an_output_that_is_larger_than_the_whole_queue_is_its_records_failure():
+    def produce(raw, topic, value, *arguments, **options):
+        if len(value) > 1000:  # queue.buffering.max.kbytes
+            raise BufferError("Local: Queue full")
+        raw.produce(topic, value, *arguments, **options)
+
+    writing = Writing(lambda record: large_at(1, record), produce=produce, **LETTERS)
+    assert writing.write(3) == [*values(0, 2), ("letters", b"1")]
+    with pytest.raises(TransformError, match=r"larger than the whole local queue \(queue.buffering.max.kbytes\)"):
+        Writing(lambda record: large_at(1, record), produce=produce).write(3)
+
+
 @pytest.mark.parametrize("at", [0, 2, 4])
 def test_a_record_whose_transform_raises_leaves_the_others_in_order_and_none_runs_twice(at):
     def transform(record):

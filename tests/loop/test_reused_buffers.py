@@ -68,6 +68,10 @@ def by_list_of_one(transform):
     return lambda config, **given: ExactlyOnceLoop(config, ["orders"], last, **given)
 
 
+def iter_of_one(output):
+    yield output
+
+
 @pytest.mark.parametrize("buffer", BUFFERS)
 @pytest.mark.parametrize("make", [by_record, by_batch, by_coroutine])
 def test_a_buffer_that_is_used_again_is_written_as_it_was(simulated_cluster, make, buffer):
@@ -104,6 +108,19 @@ def test_a_buffer_whose_bytes_say_nothing_is_refused(made, told, on_error, field
         assert writing.written == []
     else:
         assert writing.write_at_last(1) == [("letters", b"0")]
+
+
+@pytest.mark.parametrize("form", [lambda one: one, lambda one: [one], lambda one: [one, one], iter_of_one])
+def test_a_buffer_may_have_another_length_for_the_next_record(form):
+    """A buffer that something holds cannot be resized."""
+    buffer = bytearray()
+
+    def transform(record):
+        buffer[:] = record.value() * (1 + record.offset())
+        return form(OutputRecord(value=memoryview(buffer)))
+
+    written = Writing(transform).write(4)
+    assert sorted({*written}) == [b"0", b"11", b"222", b"3333"]
 
 
 def test_a_dict_is_no_collection_of_outputs():

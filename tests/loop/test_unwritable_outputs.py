@@ -1,6 +1,7 @@
 """Outputs that can never be written, and transforms that outlive a transaction: the loop always gets on."""
 
 import re
+from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
@@ -213,6 +214,51 @@ def test_headers_may_be_any_sequence_of_pairs_or_any_mapping(simulated_cluster, 
     work.run_all(numbers(1))
     (written,) = simulated_cluster.read("invoices")
     assert written.headers == (("a", b"1"),)
+
+
+class Name(str, Enum):
+    """Header names as an application may define them."""
+
+    TRACE = "trace-id"
+
+
+@pytest.mark.parametrize("value", [b"1", "1", "a\0b", None])
+def test_a_header_s_name_may_be_of_an_enum_of_texts(simulated_cluster, value):
+    work = Bench(simulated_cluster, lambda record: OutputRecord(value=b"", headers=[(Name.TRACE, value)]))
+    work.run_all(numbers(1))
+    ((name, _written),) = simulated_cluster.read("invoices")[0].headers
+    assert (type(name), name) == (str, "trace-id")
+
+
+class Unshowable:
+    def __repr__(self):
+        raise RuntimeError("detached")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"topic": Unshowable()},
+        {"partition": Unshowable()},
+        {"timestamp_ms": Unshowable()},
+        {"headers": [Unshowable()]},
+        {"headers": [(Unshowable(), b"1")]},
+        {"topic": ["invoices"]},
+    ],
+    ids=["topic", "partition", "timestamp", "headers", "name", "list"],
+)
+def test_what_cannot_be_shown_is_refused_as_its_records_failure(simulated_cluster, given):
+    work = Bench(simulated_cluster, lambda record: OutputRecord(**{"value": b"", **given}), on_error="skip")
+    assert work.run_all(numbers(2)) == []
+    assert failed(work) == {0, 1}
+
+
+@pytest.mark.parametrize(("field", "content"), [("key", 0), ("value", {}), ("key", [])])
+def test_a_key_or_value_that_counts_as_false_is_named(simulated_cluster, field, content):
+    work = Bench(simulated_cluster, lambda record: OutputRecord(**{"value": b"", field: content}), on_error="skip")
+    work.run_all(numbers(1))
+    (skipped,) = work.events(RecordSkipped)
+    assert f"({field}={content!r})" in skipped.error
 
 
 @pytest.mark.parametrize("form", [iter, lambda pairs: (pair for pair in pairs)], ids=["iterator", "generator"])

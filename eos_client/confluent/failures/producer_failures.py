@@ -121,6 +121,15 @@ def is_refused_for_size(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and kafka_error(error).name() in REFUSED_FOR_SIZE
 
 
+def larger_than_queue() -> errors.OutputRefusedError:
+    """Return the error for an output that does not fit into the empty local queue."""
+    message = (
+        "the output is larger than the whole local queue (queue.buffering.max.kbytes). Raise that, or make the output "
+        "smaller."
+    )
+    return make_kafka_error(errors.OutputRefusedError, KafkaError.MSG_SIZE_TOO_LARGE, message)
+
+
 def undelivered_output(error: KafkaError, message: str) -> errors.OutputRefusedError:
     """Return the error of ``message`` for an output that a broker has refused; the broker's ``error`` is its cause."""
     return with_cause(make_kafka_error(errors.OutputRefusedError, error, message), KafkaException(error))

@@ -14,7 +14,13 @@ from confluent_kafka import KafkaException, TopicPartition
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.failures.kafka_errors import kafka_error
-from eos_client.confluent.failures.producer_failures import OUTPUT, OutputWords, closed_error, not_transactional
+from eos_client.confluent.failures.producer_failures import (
+    OUTPUT,
+    OutputWords,
+    closed_error,
+    larger_than_queue,
+    not_transactional,
+)
 from eos_client.confluent.group_metadata import decode
 from eos_client.confluent.last_errors import RefusedDelivery
 from eos_client.confluent.producer.bounded_calls import FLUSH_SLICE_S, BoundedCalls
@@ -318,13 +324,17 @@ class ConfluentProducer:
     ) -> None:
         """Call ``write`` with its arguments until the local queue has room for the output; ``poll`` makes some.
 
-        Raises AbortableError where there was none for ``limit_s``; the transaction lacks that output.
+        Raises AbortableError where there was none for ``limit_s``; the transaction lacks that output. Raises
+        OutputRefusedError where the empty queue has no room for it.
         """
-        deadline = None
+        deadline, raw = None, self.library.raw
         while True:
+            was_empty = len(raw) == 0
             try:
                 return write(*args, **kwargs)
             except BufferError as full:
+                if was_empty:
+                    raise larger_than_queue() from full
                 now = self._clock()
                 deadline = now + limit_s if deadline is None else deadline
                 if now > deadline:

@@ -62,7 +62,7 @@ def write_by(
         if isinstance(error, EosError):
             raise
         raise OutputRefusedError(
-            f"the output for topic {topic!r} cannot be written: {text_of(error)}{_unfit(record)}. Correct it."
+            f"the output for topic {repr_of(topic)} cannot be written: {text_of(error)}{_unfit(record)}. Correct it."
         ) from error
 
 
@@ -85,10 +85,14 @@ def as_written(content: Any) -> Any:
     return buffer.tobytes()
 
 
-@lru_cache(maxsize=1024)
 def _check_topic(topic: str) -> None:
     if not isinstance(topic, str):
         raise TypeError(f"the name of a topic must be str, not {type(topic).__name__}")
+    _check_topic_name(topic)
+
+
+@lru_cache(maxsize=1024)
+def _check_topic_name(topic: str) -> None:
     if not is_topic_name(topic):
         raise ValueError(f"topic={topic!r}: {TOPIC_NAME_RULE}")
 
@@ -96,7 +100,9 @@ def _check_topic(topic: str) -> None:
 def _partition(partition: Any) -> Any:
     number = _whole("partition", partition)
     if not ANY_PARTITION <= number <= _PARTITION_MAX:
-        raise ValueError(f"partition={partition!r} is no number of a partition; None leaves it to the partitioner")
+        raise ValueError(
+            f"partition={repr_of(partition)} is no number of a partition; None leaves it to the partitioner"
+        )
     return partition
 
 
@@ -106,7 +112,7 @@ def _whole(name: str, given: Any) -> int:
             return operator.index(given)
         except TypeError:
             pass
-    raise TypeError(f"{name} must be a whole number, not {given!r}")
+    raise TypeError(f"{name} must be a whole number, not {repr_of(given)[:_SHOWN_MAX]}")
 
 
 def _timestamp(timestamp_ms: Any) -> Any:
@@ -145,10 +151,11 @@ def _listed(headers: Any) -> list[Any]:
 
 def _checked_pair(pair: Any) -> Any:
     if not isinstance(pair, tuple) or len(pair) != _PAIR:
-        raise TypeError(f"headers must be tuples of a name and a value, not {pair!r}")
+        raise TypeError(f"headers must be tuples of a name and a value, not {repr_of(pair)[:_SHOWN_MAX]}")
     name, value = pair
     check_header_name(name)
-    return (name, value.encode()) if isinstance(value, str) and "\0" in value else pair
+    written = value.encode() if isinstance(value, str) and "\0" in value else value
+    return str.__str__(name), written  # of an enum that is a str, confluent_kafka writes the member's name
 
 
 def check_header_name(name: Any) -> None:
@@ -188,7 +195,7 @@ def _unfit(record: OutputRecord) -> str:
     """Return which of value and key ``produce`` does not take, as " (key=5)"; empty where it takes both."""
     for name, given in (("value", record.value), ("key", record.key)):
         try:
-            memoryview(given.encode() if isinstance(given, str) else given or b"")
+            memoryview(given.encode() if isinstance(given, str) else b"" if given is None else given)
         except (TypeError, ValueError):  # noqa: PERF203  # two turns
             return f" ({name}={repr_of(given)[:_SHOWN_MAX]})"
     return ""
