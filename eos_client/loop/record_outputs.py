@@ -159,6 +159,7 @@ class RecordOutputs:
         ``on_error`` applies to a record that fails. Raises _RefusedError for a given output that cannot be written.
         """
         default_topic, topics, produce, count = self._default_topic, self._topics, self._produce, len(given)
+        output: Any = None
         outputs: Any = None
         left = iter(given)
         for each in left:
