@@ -80,7 +80,7 @@ KINDS: dict[str, Callable[[range], None]] = {
     "tuple": of_tuple,
     "dict": of_dict,
     "SimpleNamespace": of_namespace,
-    "OutputRecord (a dataclass with __slots__)": of_output_record,
+    "OutputRecord (a frozen msgspec.Struct)": of_output_record,
     "NamedTuple": of_named_tuple,
 }
 
