@@ -255,7 +255,11 @@ def test_a_result_that_the_loop_refuses_is_refused_as_the_failure_of_its_record(
         Traced().tracing.transform(lambda _record: made)(consumed())
 
 
-@pytest.mark.parametrize("headers", [5, "ab", [("a",)], [5], iter([("a", b"1")]), [(["a"], b"1")]], ids=repr)
+@pytest.mark.parametrize(
+    "headers",
+    [5, "ab", [("a",)], [5], iter([("a", b"1")]), [(["a"], b"1")]],
+    ids=["number", "text", "name alone", "list of a number", "iterator", "list for a name"],
+)
 def test_headers_that_the_loop_refuses_are_left_to_the_loop(headers: Any):
     traced = Traced()
     given = OutputRecord(value=b"", headers=headers)
