@@ -241,9 +241,9 @@ OF_OBJECTS = np.array([b"content", 5], dtype=object)
     [
         (OutputRecord(value=OF_OBJECTS), "is an array of objects: serialise it to bytes"),
         (OutputRecord(value=b"", key=OF_OBJECTS), "is an array of objects: serialise it to bytes"),
-        ({b"value": b"written as its key"}, "return a list, or yield"),
-        (MappingProxyType({b"value": b"written as its key"}), "return a list, or yield"),
-        (array("B"), "return a list, or yield"),
+        ({b"value": b"written as its key"}, "or a list of them, or yield"),
+        (MappingProxyType({b"value": b"written as its key"}), "or a list of them, or yield"),
+        (array("B"), "or a list of them, or yield"),
     ],
     ids=["value", "key", "dict", "mapping", "empty array"],
 )
