@@ -153,7 +153,7 @@ class RecordOutputs:
             raise self._record_refusals([(record, refusal)]) from refusal
 
     # The loop that every output passes: a call or an object for each would cost a twentieth of it.
-    def _write_each(self, given: Sequence[Any], transform: Callable[[Any], Any] | None) -> None:  # noqa: C901, PLR0912, PLR0915
+    def _write_each(self, given: Sequence[Any], transform: Callable[[Any], Any] | None) -> None:  # noqa: C901, PLR0912
         """Write what ``transform`` makes of each of the ``given`` records; without it, outputs are given.
 
         ``on_error`` applies to a record that fails. Raises _RefusedError for a given output that cannot be written.
@@ -186,27 +186,22 @@ class RecordOutputs:
                     produce = self._produce = self._session.raw_produce()
                 if kind is bytes:
                     produce(default_topic, output)
-                elif kind is OutputRecord and output.partition is None and output.timestamp_ms is None:
-                    topic = output.topic
-                    value = output.value
-                    key = output.key
-                    headers = output.headers
-                    if topic is None:
-                        topic = default_topic
-                    if (
-                        (topic is not default_topic and topic not in topics)
-                        or (type(value) is not bytes and type(value) not in UNCHANGEABLE)
-                        or (type(key) is not bytes and type(key) not in UNCHANGEABLE)
-                    ):
-                        self._write_unusual(output, produce)
-                        output = value = key = outputs = None  # the transform may fill their buffer again
-                    elif headers is None:
+                elif (
+                    kind is OutputRecord
+                    and output.partition is None
+                    and output.timestamp_ms is None
+                    and ((topic := output.topic) is None or topic in topics)
+                    and (type(value := output.value) is bytes or type(value) in UNCHANGEABLE)
+                    and (type(key := output.key) is bytes or type(key) in UNCHANGEABLE)
+                ):
+                    topic, headers = default_topic if topic is None else topic, output.headers
+                    if headers is None:
                         produce(topic, value, key)
                     else:
                         produce(topic, value, key, ANY_PARTITION, None, None, 0, checked_headers(headers))
                 else:
                     self._write_unusual(output, produce)
-                    output = outputs = None
+                    output = outputs = value = key = None  # the transform may fill their buffer again
             except EosError:
                 raise
             except Exception:  # noqa: BLE001  # it is written again, more slowly, and the error named
