@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPositions, Partitions, format_partitions
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPositions, Partitions
 
 
 class CommitDecision(Enum):
@@ -176,24 +176,20 @@ class CommitAttempt:
     """A request for a decision on a commit of ``positions`` under ``snapshot`` now.
 
     ``callbacks_served``: the rebalance callbacks were served after ``snapshot`` was read. ``held_for_s``: seconds
-    since the first skip of the work in hand; 0.0 when none was skipped. ``served_in_vain``: callbacks were served as
-    often as one attempt serves them, and the generation changed each time.
-    ``left``: partitions of this commit that left while callbacks were served, even if they were assigned again.
-    ``unanswered``: partitions with an asynchronous ``commit()`` outside transactions that has no response yet.
-    ``unfenced``: partitions for which a second copy of such a commit may still arrive.
-    ``pinned``: the only membership that may commit. ``may_be_readmitted``: the group may have evicted and readmitted us
-    since the last rebalance callback.
+    since the first skip of the work in hand; 0.0 when none was skipped. ``generation_unstable``: callbacks were served
+    as often as one attempt serves them, and the generation changed each time. ``departed``: partitions of this commit
+    that left while callbacks were served, even if they were assigned again. ``required_membership``: the only one that
+    may commit. ``may_be_readmitted``: the group may have evicted and readmitted us since the last rebalance callback
+    (``core/membership_states.py``).
     """
 
     positions: InputPositions
     snapshot: GroupGeneration = UNJOINED
     callbacks_served: bool = False
     held_for_s: float = 0.0
-    served_in_vain: bool = False
-    left: Partitions = frozenset()
-    unanswered: Partitions = frozenset()
-    unfenced: Partitions = frozenset()
-    pinned: GroupGeneration | None = None
+    generation_unstable: bool = False
+    departed: Partitions = frozenset()
+    required_membership: GroupGeneration | None = None
     may_be_readmitted: bool = False
 
 
@@ -219,15 +215,11 @@ class Question:
         """Whether the attempt covers one of ``partitions``."""
         return bool(partitions) and not partitions.isdisjoint(self.attempt.positions)
 
-    def covered(self, partitions: Partitions) -> str:
-        """Format which of ``partitions`` the attempt covers."""
-        return format_partitions(partitions.intersection(self.attempt.positions))
-
     @property
     def moved_on(self) -> bool:
         """Whether we are another member, or at another generation, than the attempt is bound to."""
-        pinned = self.attempt.pinned
-        return pinned is not None and not self.attempt.snapshot.same_membership(pinned)
+        required = self.attempt.required_membership
+        return required is not None and not self.attempt.snapshot.same_membership(required)
 
     @property
     def is_past_hold_limit(self) -> bool:
@@ -250,11 +242,6 @@ class Question:
         snapshot, positions = self.attempt.snapshot, self.attempt.positions.values()
         return not all(position.generation.same_membership(snapshot) for position in positions)
 
-    @property
-    def has_to_wait(self) -> bool:
-        """Whether a later rule skips the commit or serves callbacks first. A revoke callback can do neither."""
-        return not self.state.revoking and (self.on_revocation_generation or self.may_have_pending_callback)
-
 
 class GateRule(Enum):
     """The rules by name, in the order in which they are tried. Events, errors and counters show the value."""
@@ -266,8 +253,6 @@ class GateRule(Enum):
     LOST_WORK = "lost_work"
     NOT_OURS = "not_ours"
     EPOCH_MOVED_BEFORE_REVOKE = "epoch_moved_before_revoke"
-    PLAIN_COMMIT_UNANSWERED = "plain_commit_unanswered"
-    PLAIN_COMMIT_UNFENCED = "plain_commit_unfenced"
     INSIDE_REVOKE = "inside_revoke"
     REVOCATION_GENERATION = "revocation_generation"
     HELD_TOO_LONG = "held_too_long"
@@ -297,11 +282,11 @@ RULES: tuple[GateRow, ...] = (
         lambda q: q.moved_on,
         CommitDecision.ABORT,
         "the membership moved on from {} to {}",
-        lambda q: (q.attempt.pinned, q.attempt.snapshot),
+        lambda q: (q.attempt.required_membership, q.attempt.snapshot),
     ),
     GateRow(
         GateRule.LEFT_WHILE_SERVING,
-        lambda q: bool(q.attempt.left),
+        lambda q: bool(q.attempt.departed),
         CommitDecision.ABORT,
         "the partitions left while commit() served callbacks, and a newer owner may exist",
     ),
@@ -336,22 +321,6 @@ RULES: tuple[GateRow, ...] = (
         "the member epoch moved before this revoke callback: a loss may be queued after it, and cannot be served in it",
     ),
     GateRow(
-        GateRule.PLAIN_COMMIT_UNANSWERED,
-        lambda q: q.names_any(q.attempt.unanswered) and not q.has_to_wait,
-        CommitDecision.ABORT,
-        "an asynchronous commit() of {} was not answered in time: served after this transaction, it would move "
-        "the group's committed offsets backwards",
-        lambda q: (q.covered(q.attempt.unanswered),),
-    ),
-    GateRow(
-        GateRule.PLAIN_COMMIT_UNFENCED,
-        lambda q: q.names_any(q.attempt.unfenced) and not q.has_to_wait,
-        CommitDecision.ABORT,
-        "a commit() of {} was not answered before this block: a copy of it, served after this transaction, would "
-        "move the group's committed offsets backwards",
-        lambda q: (q.covered(q.attempt.unfenced),),
-    ),
-    GateRow(
         GateRule.INSIDE_REVOKE,
         lambda q: q.state.revoking,
         CommitDecision.COMMIT,
@@ -371,7 +340,7 @@ RULES: tuple[GateRow, ...] = (
     ),
     GateRow(
         GateRule.GENERATION_KEEPS_MOVING,
-        lambda q: q.may_have_pending_callback and q.attempt.served_in_vain and q.is_past_hold_limit,
+        lambda q: q.may_have_pending_callback and q.attempt.generation_unstable and q.is_past_hold_limit,
         CommitDecision.ABORT,
         "the generation kept moving for longer than the hold limit",
     ),

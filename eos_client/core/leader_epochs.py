@@ -8,14 +8,14 @@ that only compares offsets then skips records that it has not seen.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
 from operator import itemgetter
 from typing import NamedTuple
 
-from eos_client.core.model import InputPartition
-
 _CHANGES_MAX = 100
 _OFFSET = itemgetter(0)
+
+EpochChanges = tuple[tuple[int, int | None], ...]
+"""The offsets of one partition at which the leader epoch of what is read changes, in order; the oldest are dropped."""
 
 
 class Misplacement(NamedTuple):
@@ -42,32 +42,19 @@ class Misplacement(NamedTuple):
         return self.found_epoch > self.expected_epoch
 
 
-class LeaderEpochs:
-    """By partition, the offsets at which the leader epoch of what is read changes; the oldest are forgotten."""
+def epoch_at(changes: EpochChanges, offset: int) -> int | None:
+    """Return the epoch of the record at ``offset``, else of the last one read before it; None: not known."""
+    index = bisect.bisect_right(changes, offset, key=_OFFSET)
+    return changes[index - 1][1] if index else None
 
-    def __init__(self) -> None:
-        self._changes: dict[InputPartition, list[tuple[int, int | None]]] = {}
 
-    def record(self, partition: InputPartition, offset: int, epoch: int | None) -> None:
-        """Record the epoch of the record at ``offset``, or of the one before it, if reading begins there.
+def with_epoch_at(changes: EpochChanges, offset: int, epoch: int | None) -> EpochChanges:
+    """Return ``changes`` with the epoch of the record at ``offset``, or of the one before it, if reading begins there.
 
-        Both let a broker say whether the log still has what lies before ``offset``.
-        """
-        if self.at(partition, offset) == epoch:
-            return
-        changes = self._changes.setdefault(partition, [])
-        index = bisect.bisect_left(changes, offset, key=_OFFSET)
-        known = index < len(changes) and changes[index][0] == offset
-        changes[index : index + known] = [(offset, epoch)]
-        del changes[:-_CHANGES_MAX]
-
-    def at(self, partition: InputPartition, offset: int) -> int | None:
-        """Return the epoch of the record at ``offset``, else of the last one read before it; None: not known."""
-        changes = self._changes.get(partition, [])
-        index = bisect.bisect_right(changes, offset, key=_OFFSET)
-        return changes[index - 1][1] if index else None
-
-    def forget(self, partitions: Iterable[InputPartition]) -> None:
-        """Forget ``partitions``, which have left, or whose topic was replaced by another."""
-        for partition in partitions:
-            self._changes.pop(partition, None)
+    Both let a broker say whether the log still has what lies before ``offset``.
+    """
+    if epoch_at(changes, offset) == epoch:
+        return changes
+    index = bisect.bisect_left(changes, offset, key=_OFFSET)
+    known = index < len(changes) and changes[index][0] == offset
+    return (*changes[:index], (offset, epoch), *changes[index + known :])[-_CHANGES_MAX:]

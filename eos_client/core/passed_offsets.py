@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from eos_client.core.internal_logs import OFFSETS_LOG
-from eos_client.core.model import GroupGeneration, InputPosition, Partitions
+from eos_client.core.model import InputPartition, Partitions
+from eos_client.core.record_runs import Run
 
 LOOK_INTERVAL_S = 1.0
 """How often, in seconds, a loop without work looks for such offsets, and so commits them, at most."""
@@ -31,12 +32,13 @@ def ends_in_markers_of_others(partitions: Partitions) -> Partitions:
     return frozenset(partition for partition in partitions if partition.topic != OFFSETS_LOG)
 
 
-def passed_work(next_offset: int | None, passed: PassedOffset, generation: GroupGeneration) -> InputPosition | None:
-    """Return the work of a partition that goes on at ``next_offset`` and has ``passed`` an offset without a record.
+def passed_run(partition: InputPartition, next_offset: int | None, passed: PassedOffset) -> Run | None:
+    """Return a run without records for ``partition``, which goes on at ``next_offset`` and has ``passed`` an offset.
 
     ``next_offset``: None: not known; a negative one is logical, the beginning of the log. Returns None where nothing
     was passed.
     """
     if next_offset is None or passed.offset <= next_offset:
         return None
-    return InputPosition(next_offset, passed.offset, generation, passed.leader_epoch, ((next_offset, passed.offset),))
+    epochs = ((passed.offset, passed.leader_epoch),)
+    return Run(partition, (), next_offset, passed.offset, epochs, ((next_offset, passed.offset),))

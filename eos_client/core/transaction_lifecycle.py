@@ -10,7 +10,7 @@ answer or the group's offsets show its outcome (KAFKA-17754). Every other interr
 ``RECOVERY_RULES``, which names its error; ``RESUME`` performs what that row asks for.
 
 ``TRANSITIONS`` is the whole table, ``TransactionLifecycle.on`` the only way the state changes, and an absent row is an
-error. The act in a row is what ``clients/transaction_steps.py`` performs next; most acts end in another event.
+error. The act in a row is what ``clients/session.py`` performs next; most acts end in another event.
 """
 
 from __future__ import annotations
@@ -61,8 +61,6 @@ class TransactionEvent(Enum):
     BEGIN = "begin"
     BEGUN = "begun"
     NOT_BEGUN = "not begun"
-    BEGUN_ELSEWHERE = "begun elsewhere"
-    """The call was refused, and a transaction is open: a signal handler has begun it."""
     END = "end"
     """The application asks for the end; everything handed over is processed."""
     REVOKED = "revoked"
@@ -132,14 +130,6 @@ class Transition:
     act: Act = Act.NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionState:
-    """``has_begun``: whether the producer has an open transaction, as far as this side knows."""
-
-    phase: Phase = Phase.IDLE
-    has_begun: bool = False
-
-
 class UnexpectedEventError(Exception):
     """The table has no row for this event in this phase: a mistake of this package."""
 
@@ -159,8 +149,35 @@ NEEDS_REBUILD = (
     Phase.BROKEN,
 )
 """If the step was interrupted or has failed, only another handle ends the transaction for certain."""
-UNFINISHED = (*OUTCOME_PENDING, *NEEDS_REBUILD, Phase.ABORTED)
-"""Between two calls, these phases mean that a step was interrupted or has failed: RESUME must come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionState:
+    """``has_begun``: whether the producer has an open transaction, as far as this side knows."""
+
+    phase: Phase = Phase.IDLE
+    has_begun: bool = False
+
+    @property
+    def takes_outputs(self) -> bool:
+        """Whether a transaction is open, and nothing of its end was sent."""
+        return self.has_begun and self.phase in NOTHING_SENT
+
+    @property
+    def needs_resume(self) -> bool:
+        """Whether a step is under way; between two calls, it was interrupted or has failed, and RESUME comes first."""
+        return self.phase not in NOTHING_SENT
+
+    @property
+    def needs_rebuild(self) -> bool:
+        """Whether RESUME has to replace the handle."""
+        return self.phase in NEEDS_REBUILD
+
+    @property
+    def outcome_is_pending(self) -> bool:
+        """Whether RESUME has to find out, or to record, what became of a commit."""
+        return self.phase in OUTCOME_PENDING
+
 
 _BEGUN = {Phase.OPEN: True, Phase.COMMITTING: True}
 _BEGUN_OR_NOT = (Phase.HELD, *ENDING, Phase.ABORTING)
@@ -206,7 +223,6 @@ TRANSITIONS: Mapping[tuple[Phase, TransactionEvent], Transition] = {
     ),
     (Phase.BEGINNING_TO_COMMIT, TransactionEvent.BEGUN): Transition(Phase.COMMITTING, Act.COMMIT),
     (Phase.BEGINNING_TO_COMMIT, TransactionEvent.NOT_BEGUN): Transition(Phase.IDLE),
-    **_rows((Phase.BEGINNING, Phase.BEGINNING_TO_COMMIT), TransactionEvent.BEGUN_ELSEWHERE, Phase.OPEN),
     # The answer to a commit. Without one it may still take effect: never abort, read the outcome (KAFKA-17754).
     (Phase.COMMITTING, TransactionEvent.ANSWERED): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
     (Phase.COMMITTING, TransactionEvent.UNANSWERED): Transition(Phase.UNKNOWN, Act.RESOLVE_OUTCOME),
@@ -261,18 +277,3 @@ class TransactionLifecycle:
         """Apply ``event``; returns the act to perform next."""
         self.state, act = next_state(self.state, event)
         return act
-
-    @property
-    def phase(self) -> Phase:
-        """The step that is under way."""
-        return self.state.phase
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the producer has an open transaction."""
-        return self.state.has_begun
-
-    @property
-    def takes_outputs(self) -> bool:
-        """Whether a transaction is open, and nothing of its end was sent."""
-        return self.has_begun and self.phase in NOTHING_SENT

@@ -19,17 +19,12 @@ from eos_client.core.commit_gate import (
     RevocationStarted,
     WorkEnded,
 )
-from eos_client.core.model import UNJOINED, InputPartition
+from eos_client.core.model import UNJOINED
 from tests.core.gate_language import HOLD_LIMIT_S, P0, P1, P2, Ask, Scenario, classic, epoch, parts
 
 COMMIT, SKIP, ABORT = CommitDecision.COMMIT, CommitDecision.SKIP, CommitDecision.ABORT
 SERVE = CommitDecision.SERVE_CALLBACKS
 NOTHING = parts()
-
-
-def _late(**partitions: InputPartition) -> dict[str, frozenset[InputPartition]]:
-    return {how: parts(partition) for how, partition in partitions.items()}
-
 
 MEMBER_EPOCHS = (
     Scenario(
@@ -391,14 +386,14 @@ FACTS = (
         "a generation that keeps moving holds work until the limit",
         (
             Assigned(parts(P0, P1)),
-            Ask(SERVE, GateRule.CALLBACKS_PENDING, {P0: epoch(5)}, epoch(6), facts={"served_in_vain": True}),
+            Ask(SERVE, GateRule.CALLBACKS_PENDING, {P0: epoch(5)}, epoch(6), facts={"generation_unstable": True}),
             Ask(
                 SERVE,
                 GateRule.CALLBACKS_PENDING,
                 {P0: epoch(5)},
                 epoch(7),
                 held_for_s=HOLD_LIMIT_S,
-                facts={"served_in_vain": True},
+                facts={"generation_unstable": True},
             ),
             Ask(SERVE, GateRule.CALLBACKS_PENDING, {P0: epoch(5)}, epoch(8), held_for_s=HOLD_LIMIT_S + 1),
             Ask(
@@ -407,7 +402,7 @@ FACTS = (
                 {P0: epoch(5)},
                 epoch(9),
                 held_for_s=HOLD_LIMIT_S + 1,
-                facts={"served_in_vain": True},
+                facts={"generation_unstable": True},
             ),
             RevocationStarted(parts(P1)),
             RevocationEnded(parts(P1), epoch(9)),
@@ -417,7 +412,7 @@ FACTS = (
                 {P0: epoch(5)},
                 epoch(9),
                 held_for_s=HOLD_LIMIT_S + 1,
-                facts={"served_in_vain": True},
+                facts={"generation_unstable": True},
             ),
         ),
     ),
@@ -439,52 +434,34 @@ FACTS = (
         ),
     ),
     Scenario(
-        "a commit outside transactions that may be served later: abort as soon as the wait for the group is over",
-        (
-            Assigned(parts(P0, P1)),
-            Ask(COMMIT, GateRule.ALWAYS_OURS, {P0: epoch(5)}, epoch(5), facts=_late(unanswered=P1, unfenced=P1)),
-            Ask(ABORT, GateRule.PLAIN_COMMIT_UNANSWERED, {P0: epoch(5)}, epoch(5), facts=_late(unanswered=P0)),
-            Ask(ABORT, GateRule.PLAIN_COMMIT_UNFENCED, {P0: epoch(5)}, epoch(5), facts=_late(unfenced=P0)),
-            Ask(
-                ABORT,
-                GateRule.PLAIN_COMMIT_UNANSWERED,
-                {P0: epoch(5)},
-                epoch(5),
-                facts=_late(unanswered=P0, unfenced=P0),
-            ),
-            Ask(SERVE, GateRule.CALLBACKS_PENDING, {P0: epoch(5)}, epoch(6), facts=_late(unanswered=P0)),
-            Ask(SERVE, GateRule.CALLBACKS_PENDING, {P0: epoch(5)}, epoch(6), facts=_late(unfenced=P0)),
-            RevocationStarted(parts(P1)),
-            Ask(ABORT, GateRule.PLAIN_COMMIT_UNANSWERED, {P0: epoch(5)}, epoch(5), facts=_late(unanswered=P0)),
-            Ask(ABORT, GateRule.PLAIN_COMMIT_UNFENCED, {P0: epoch(5)}, epoch(5), facts=_late(unfenced=P0)),
-            Ask(ABORT, GateRule.EPOCH_MOVED_BEFORE_REVOKE, {P0: epoch(5)}, epoch(6), facts=_late(unanswered=P0)),
-            RevocationEnded(parts(P1), epoch(5)),
-            Ask(SKIP, GateRule.REVOCATION_GENERATION, {P0: epoch(5)}, epoch(5), facts=_late(unanswered=P0)),
-            Ask(SKIP, GateRule.REVOCATION_GENERATION, {P0: epoch(5)}, epoch(5), facts=_late(unfenced=P0)),
-        ),
-    ),
-    Scenario(
         "what was to be committed left while callbacks were served: abort, whatever is ours by now",
         (
             Assigned(parts(P0, P1)),
-            Ask(ABORT, GateRule.LEFT_WHILE_SERVING, {P0: epoch(5)}, epoch(5), facts={"left": parts(P1)}),
-            Ask(ABORT, GateRule.LEFT_WHILE_SERVING, {}, epoch(5), facts={"left": parts(P1)}),
-            Ask(ABORT, GateRule.LEFT_WHILE_SERVING, {}, UNJOINED, facts={"left": parts(P1)}),
+            Ask(ABORT, GateRule.LEFT_WHILE_SERVING, {P0: epoch(5)}, epoch(5), facts={"departed": parts(P1)}),
+            Ask(ABORT, GateRule.LEFT_WHILE_SERVING, {}, epoch(5), facts={"departed": parts(P1)}),
+            Ask(ABORT, GateRule.LEFT_WHILE_SERVING, {}, UNJOINED, facts={"departed": parts(P1)}),
         ),
     ),
     Scenario(
         "an attempt that is bound to one membership passes under no other",
         (
             Assigned(parts(P0)),
-            Ask(COMMIT, GateRule.ALWAYS_OURS, {P0: classic(5)}, classic(5), facts={"pinned": classic(5)}),
-            Ask(ABORT, GateRule.MEMBERSHIP_MOVED_ON, {P0: classic(5)}, classic(6), True, facts={"pinned": classic(5)}),
-            Ask(ABORT, GateRule.MEMBERSHIP_MOVED_ON, {}, classic(5, "m2"), facts={"pinned": classic(5)}),
+            Ask(COMMIT, GateRule.ALWAYS_OURS, {P0: classic(5)}, classic(5), facts={"required_membership": classic(5)}),
             Ask(
                 ABORT,
                 GateRule.MEMBERSHIP_MOVED_ON,
                 {P0: classic(5)},
                 classic(6),
-                facts={"pinned": classic(5), "left": parts(P0)},
+                True,
+                facts={"required_membership": classic(5)},
+            ),
+            Ask(ABORT, GateRule.MEMBERSHIP_MOVED_ON, {}, classic(5, "m2"), facts={"required_membership": classic(5)}),
+            Ask(
+                ABORT,
+                GateRule.MEMBERSHIP_MOVED_ON,
+                {P0: classic(5)},
+                classic(6),
+                facts={"required_membership": classic(5), "departed": parts(P0)},
             ),
         ),
     ),

@@ -38,14 +38,12 @@ CONSUMED: tuple[tuple[Membership | None, Membership | None], ...] = (
 REVOCATIONS: tuple[tuple[Membership, str] | None, ...] = (None, ((5, "m"), "a"), ((5, "m"), "b"), ((6, "m"), "ab"))
 FATES = ("ours", "foreign", "lost", "lost and ours again", "revoked", "revoked and ours again", "both and ours again")
 
-LATE = {"a not answered": "plain_commit_unanswered", "a not fenced": "plain_commit_unfenced"}
 FACTS = (
     "",
-    "b left meanwhile",
-    *LATE,
+    "b departed meanwhile",
     "bound to this membership",
     "bound to another membership",
-    "served in vain",
+    "generation unstable",
     "maybe readmitted",
 )
 
@@ -72,7 +70,7 @@ def expected_ruling(situation: GateSituation) -> tuple[str, str]:  # noqa: PLR09
     generation, member = situation.now
     if situation.fact == "bound to another membership":
         return "ABORT", "membership_moved_on"
-    if situation.fact == "b left meanwhile":
+    if situation.fact == "b departed meanwhile":
         return "ABORT", "left_while_serving"
     if not names:
         return "COMMIT", "outputs_only"
@@ -89,23 +87,22 @@ def _ruling_of_what_is_ours(  # noqa: PLR0911  one return for each rule
     situation: GateSituation, names: list[str]
 ) -> tuple[str, str]:
     moved = any(at != situation.now for at in situation.consumed.values())
-    late = LATE.get(situation.fact, "") if "a" in names else ""
     if situation.revoking:
         # Callbacks cannot be served inside a callback: where only they could tell, the answer must be a refusal.
         if situation.kip848 and moved and not situation.served:
             return "ABORT", "epoch_moved_before_revoke"
-        return ("ABORT", late) if late else ("COMMIT", "inside_revoke")
+        return "COMMIT", "inside_revoke"
     if situation.revocation is not None and situation.revocation[0] == situation.now:
         touched = any(name in situation.revocation[1] for name in names)
         if situation.scope == "member" or touched:
             return ("ABORT", "held_too_long") if situation.held_for_s > LIMIT_S else ("SKIP", "revocation_generation")
     if moved and not situation.served:
-        if situation.fact == "served in vain" and situation.held_for_s > LIMIT_S:
+        if situation.fact == "generation unstable" and situation.held_for_s > LIMIT_S:
             return "ABORT", "generation_keeps_moving"
         return "SERVE_CALLBACKS", "callbacks_pending"
     if situation.fact == "maybe readmitted":
         return "ABORT", "may_be_readmitted"
-    return ("ABORT", late) if late else ("COMMIT", "always_ours")
+    return "COMMIT", "always_ours"
 
 
 def ruling_of_the_gate(situation: GateSituation) -> tuple[str, str]:
@@ -128,12 +125,10 @@ def ruling_of_the_gate(situation: GateSituation) -> tuple[str, str]:
         {"a": P0, "b": P1}[name]: InputPosition(1, 2, membership(at)) for name, at in situation.consumed.items()
     }
     facts = {
-        "b left meanwhile": {"left": frozenset({P1})},
-        "a not answered": {"unanswered": frozenset({P0})},
-        "a not fenced": {"unfenced": frozenset({P0})},
-        "bound to this membership": {"pinned": membership(situation.now)},
-        "bound to another membership": {"pinned": membership((4, "m"))},
-        "served in vain": {"served_in_vain": True},
+        "b departed meanwhile": {"departed": frozenset({P1})},
+        "bound to this membership": {"required_membership": membership(situation.now)},
+        "bound to another membership": {"required_membership": membership((4, "m"))},
+        "generation unstable": {"generation_unstable": True},
         "maybe readmitted": {"may_be_readmitted": True},
     }
     now = membership(situation.now)
@@ -165,7 +160,7 @@ def all_situations():
         for kip848, revoking, served, held_for_s in itertools.product(
             (False, True), (False, True), (False, True), (0.0, LIMIT_S, LIMIT_S + 0.001)
         ):
-            if held_for_s and (revoking or (revocation is None and fact != "served in vain")):
+            if held_for_s and (revoking or (revocation is None and fact != "generation unstable")):
                 continue  # a hold begins with a skip: no rule before that one looks at its length
             if (consumed[0] is None and fate_a != "ours") or (consumed[1] is None and fate_b != "ours"):
                 continue  # nobody asks about it

@@ -8,7 +8,6 @@ import pytest
 
 from eos_client.core.commit_gate import (
     RULES,
-    Assigned,
     CommitAttempt,
     CommitGate,
     GatePolicy,
@@ -18,7 +17,7 @@ from eos_client.core.commit_gate import (
     decide,
     next_state,
 )
-from tests.core.gate_language import P0, P1, Ask, VariantGate, classic, contradictions, parts, work
+from tests.core.gate_language import Ask, VariantGate, classic, contradictions
 from tests.core.gate_scenarios import SCENARIOS
 
 NAMED = pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -69,10 +68,7 @@ def test_every_reason_is_a_sentence_of_its_own():
 
 def test_a_reason_names_what_it_is_about():
     gate = CommitGate()
-    gate.observe(Assigned(parts(P0, P1)))
-    late = gate.decide(CommitAttempt(work({P0: classic(5)}), classic(5), unanswered=parts(P0, P1)))
-    moved = gate.decide(CommitAttempt({}, classic(6), pinned=classic(5)))
-    assert late.reason.startswith("an asynchronous commit() of orders[0] was not answered in time")
+    moved = gate.decide(CommitAttempt({}, classic(6), required_membership=classic(5)))
     assert moved.reason == f"the membership moved on from {classic(5)} to {classic(6)}"
 
 

@@ -2,48 +2,48 @@
 
 import pytest
 
-from eos_client.core.leader_epochs import _CHANGES_MAX, LeaderEpochs, Misplacement
-from eos_client.core.model import InputPartition
-
-P0, P1 = InputPartition("orders", 0), InputPartition("orders", 1)
+from eos_client.core.leader_epochs import _CHANGES_MAX, EpochChanges, Misplacement, epoch_at, with_epoch_at
 
 
-@pytest.fixture
-def epochs():
-    return LeaderEpochs()
+def read(*records):
+    """What is known once each of ``records``, an offset and its epoch, was read in this order."""
+    changes: EpochChanges = ()
+    for offset, epoch in records:
+        changes = with_epoch_at(changes, offset, epoch)
+    return changes
 
 
-def test_each_offset_has_the_epoch_that_was_last_read_up_to_it(epochs):
-    for offset, epoch in ((10, 0), (11, 0), (20, 3), (21, 3)):
-        epochs.record(P0, offset, epoch)
-    assert [epochs.at(P0, offset) for offset in (9, 10, 19, 20, 99)] == [None, 0, 0, 3, 3]
-    assert epochs.at(P1, 10) is None
+def test_each_offset_has_the_epoch_last_read_up_to_it():
+    changes = read((10, 0), (11, 0), (20, 3), (21, 3))
+    assert [epoch_at(changes, offset) for offset in (9, 10, 19, 20, 99)] == [None, 0, 0, 3, 3]
 
 
-def test_what_is_read_again_further_back_keeps_its_order(epochs):
-    for offset, epoch in ((20, 3), (5, 0), (12, 1), (20, 4)):
-        epochs.record(P0, offset, epoch)
-    assert [epochs.at(P0, offset) for offset in (5, 11, 12, 19, 20)] == [0, 0, 1, 1, 4]
+def test_only_the_changes_of_the_epoch_are_kept():
+    assert read((10, 0), (11, 0), (20, 3), (21, 3)) == ((10, 0), (20, 3))
 
 
-def test_from_an_offset_without_an_epoch_on_none_is_known(epochs):
-    epochs.record(P0, 10, 2)
-    epochs.record(P0, 300, None)
-    assert [epochs.at(P0, offset) for offset in (10, 299, 300)] == [2, 2, None]
+def test_what_is_read_again_further_back_keeps_its_order():
+    assert read((20, 3), (5, 0)) == ((5, 0), (20, 3))
+    changes = read((20, 3), (5, 0), (12, 1), (20, 4))
+    assert changes == ((5, 0), (12, 1), (20, 4))
+    assert [epoch_at(changes, offset) for offset in (5, 11, 12, 19, 20)] == [0, 0, 1, 1, 4]
 
 
-def test_what_is_forgotten_is_not_known(epochs):
-    for partition in (P0, P1):
-        epochs.record(partition, 1, 1)
-    epochs.forget([P0])
-    assert (epochs.at(P0, 1), epochs.at(P1, 1)) == (None, 1)
+def test_from_an_offset_without_an_epoch_on_none_is_known():
+    changes = read((10, 2), (300, None))
+    assert [epoch_at(changes, offset) for offset in (10, 299, 300)] == [2, 2, None]
 
 
-def test_the_oldest_changes_are_forgotten(epochs):
-    for number in range(_CHANGES_MAX + 1):
-        epochs.record(P0, number, number)
-    assert epochs.at(P0, 0) is None
-    assert [epochs.at(P0, number) for number in (1, _CHANGES_MAX)] == [1, _CHANGES_MAX]
+def test_nothing_is_known_before_anything_was_read():
+    assert epoch_at((), 10) is None
+    assert read((10, None)) == ()
+
+
+def test_the_oldest_changes_are_forgotten():
+    changes = read(*((number, number) for number in range(_CHANGES_MAX + 1)))
+    assert epoch_at(changes, 0) is None
+    assert [epoch_at(changes, number) for number in (1, _CHANGES_MAX)] == [1, _CHANGES_MAX]
+    assert len(changes) == _CHANGES_MAX
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from eos_client.core.model import (
     UNJOINED,
@@ -19,7 +16,6 @@ from eos_client.core.model import (
     ProducerLimits,
     record_count,
 )
-from eos_client.core.uncommitted_work import UncommittedWork
 
 
 @pytest.mark.parametrize(
@@ -66,26 +62,3 @@ def test_positions_count_the_records_from_the_first_offset_to_before_the_next():
     assert record_count({}) == 0
     assert record_count({InputPartition("orders", 0): ten, InputPartition("orders", 1): three}) == 13
     assert record_count({InputPartition("orders", 0): replace(ten, gaps=((12, 13), (15, 18)))}) == 6
-
-
-@settings(max_examples=300)
-@given(st.sets(st.integers(0, 30)), st.data())
-def test_whatever_is_handed_over_taken_back_and_committed_the_records_in_between_are_counted(offsets, data):
-    log = sorted(offsets)  # where records are; every other offset is a marker, or was aborted or compacted
-    work, partition, at, committed = UncommittedWork(), InputPartition("orders", 0), 0, 0
-    for _ in range(data.draw(st.integers(1, 12))):
-        step = data.draw(st.sampled_from(["hand over", "take back", "commit"]))
-        ahead = [offset for offset in log if offset >= at]
-        behind = [offset for offset in log if committed <= offset < at]
-        if step == "hand over" and ahead:
-            taken = ahead[: data.draw(st.integers(1, len(ahead)))]
-            gaps = tuple((a + 1, b) for a, b in pairwise(taken) if a + 1 < b)
-            at = taken[-1] + 1
-            work.hand_over(partition, InputPosition(taken[0], at, UNJOINED, gaps=gaps))
-        elif step == "take back" and behind:
-            at = data.draw(st.sampled_from(behind))
-            work.take_back(partition, at)
-        elif step == "commit" and behind:
-            committed = data.draw(st.sampled_from(behind)) + 1
-            work.mark_committed_up_to(partition, committed)
-        assert record_count(work.positions) == len([offset for offset in log if committed <= offset < at])

@@ -21,7 +21,6 @@ from eos_client.core.transaction_lifecycle import (
     NOTHING_SENT,
     OUTCOME_PENDING,
     TRANSITIONS,
-    UNFINISHED,
     Act,
     Phase,
     TransactionLifecycle,
@@ -151,7 +150,7 @@ RESULTS = {
 
 def asked_for(state: TransactionState) -> Iterator[Event]:
     """What may come between two calls."""
-    if state.phase in UNFINISHED:
+    if state.needs_resume:
         yield Event.RESUME
         return
     yield from (Event.END, Event.REVOKED, Event.ABORT, Event.REFUSED, Event.HANDLE_FINISHED)
@@ -185,7 +184,7 @@ def following(situation: Situation) -> Iterator[Situation]:
 def back_in_the_outer_step(situation: Situation) -> Iterator[Situation]:
     """A callback has ended the transaction inside a step of the end, whose own result comes only now."""
     outer = situation.outer
-    if situation.state.phase in UNFINISHED or outer is None:  # the failure is raised, and the outer step breaks off
+    if situation.state.needs_resume or outer is None:  # the failure is raised, and the outer step breaks off
         yield replace(situation, outer=None)
         return
     for event in RESULTS_OF[outer]:
@@ -274,9 +273,15 @@ def test_each_row_leads_where_it_says_and_an_absent_one_is_an_error_that_names_s
                 next_state(TransactionState(phase), event)
 
 
-def test_a_step_between_two_calls_is_resumed_and_nothing_else_is():
-    assert {phase for phase, event in TRANSITIONS if event is Event.RESUME} == set(UNFINISHED)
-    assert set(UNFINISHED) | set(NOTHING_SENT) == set(Phase)
+@pytest.mark.parametrize("phase", Phase)
+def test_what_is_asked_of_a_phase_says_what_resume_does_there(phase):
+    state, resumed = TransactionState(phase), TRANSITIONS.get((phase, Event.RESUME))
+    assert state.needs_resume == (resumed is not None)
+    assert state.needs_rebuild == (resumed is not None and resumed.act is Act.REBUILD)
+    resolving = {Act.RESOLVE_OUTCOME, Act.RECORD_COMMITTED}
+    assert state.outcome_is_pending == (resumed is not None and resumed.act in resolving)
+    takes = {has_begun for has_begun in (False, True) if TransactionState(phase, has_begun).takes_outputs}
+    assert takes == ({True} if phase in NOTHING_SENT else set())
 
 
 @pytest.mark.parametrize("phase", OUTCOME_PENDING)
@@ -307,8 +312,7 @@ def test_a_closed_client_leaves_nothing_open(phase):
 
 def test_a_handle_that_another_session_left_in_doubt_is_replaced_first():
     lifecycle = TransactionLifecycle(is_broken=True)
-    assert lifecycle.phase in UNFINISHED
-    assert lifecycle.phase not in OUTCOME_PENDING
+    assert lifecycle.state.needs_rebuild
     assert lifecycle.on(Event.RESUME) is Act.REBUILD
 
 
@@ -332,8 +336,8 @@ def test_a_held_transaction_stays_open_and_takes_more_work():
     lifecycle = TransactionLifecycle()
     for event in (Event.BEGIN, Event.BEGUN, Event.END, Event.FLUSHED, Event.SERVED, Event.RULED_SKIP):
         lifecycle.on(event)
-    assert (lifecycle.phase, lifecycle.has_begun) == (Phase.HELD, True)
-    assert lifecycle.phase in AT_REST
+    assert lifecycle.state == TransactionState(Phase.HELD, has_begun=True)
+    assert lifecycle.state.phase in AT_REST
 
 
 def test_the_page_shows_the_table():

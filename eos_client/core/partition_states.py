@@ -1,0 +1,793 @@
+"""What is true of each input partition of a consumer, as one immutable value.
+
+Theory of operation. `ConsumerState` has one row for each partition and the fetched runs that wait. `apply` is the only
+way it changes: an event goes in, the next state comes out, and the consumer replaces its state by one assignment. What
+the client library must be told (pause, seek, resume, ask where a partition starts) *follows from the state* and not
+from the event: the functions ``due_*`` read it from the rows. So an action that an exception broke off is still due
+afterwards, and an action that was done is told as an event (``Sought``, ``StartsFound``, ``LibraryResumed``).
+
+A call that takes records from the library marks the state first (``CallBegan``). Its last step is ``HandedOver``, which
+counts the records as handed over and clears the mark in the same assignment. A mark that the next call finds belongs
+to a call that was broken off: records may be missing, so ``Interrupted`` drops what waits and lets every partition be
+sought where the application's next record is. Facts that callbacks report are applied at once and stay.
+
+A partition that was just assigned has a `Start` until its first record was let through: librdkafka may start at
+``auto.offset.reset`` although an offset is pending (KIP-447), so the first record is compared with the group's stable
+committed offset. ``seek`` of the library does not discard what was fetched before, so records at or beyond ``reached``
+are dropped after a rewind, and the partition is sought again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from eos_client.core import partition_events as events
+from eos_client.core.leader_epochs import EpochChanges, Misplacement, epoch_at, with_epoch_at
+from eos_client.core.model import (
+    GroupGeneration,
+    InputPartition,
+    InputPosition,
+    InputPositions,
+    Partitions,
+)
+from eos_client.core.record_runs import Run
+
+BEGINNING = -2
+"""The logical offset of the first record of a log, as librdkafka numbers it."""
+
+SEEK_ATTEMPTS_MAX = 3
+"""How often in a row a partition is sought again because what came was from elsewhere."""
+
+NO_PARTITIONS: Partitions = frozenset()
+
+
+class ResetPolicy(Enum):
+    """What ``auto.offset.reset`` asks for where the group has no offset.
+
+    librdkafka has three spellings each of EARLIEST and LATEST.
+    """
+
+    EARLIEST = frozenset({"earliest", "beginning", "smallest"})
+    LATEST = frozenset({"latest", "end", "largest"})
+    ERROR = frozenset({"error"})
+
+    @classmethod
+    def of(cls, setting: object) -> ResetPolicy:
+        """Return the policy of a ``setting``; what librdkafka does not know it has refused already."""
+        wanted = str(setting).lower()
+        return next((policy for policy in cls if wanted in policy.value), cls.ERROR)
+
+
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """Where a partition starts whose first record was not let through yet.
+
+    ``is_withheld``: nothing is fetched until the start is known; then it is sought. ``is_missing``: it has no offset to
+    start at, and may not choose one. ``needs_commit``: with ``latest``, the start is not committed yet. ``end``: where
+    it starts without a committed offset, ``before`` that many offsets of the log. ``may_miss_records``: records before
+    the first to arrive may be missing. ``is_known``: it starts at ``offset``; None: at the beginning of the log.
+    ``epoch``: the leader epoch that was committed with it.
+    """
+
+    is_withheld: bool = False
+    is_missing: bool = False
+    needs_commit: bool = False
+    may_miss_records: bool = False
+    is_known: bool = False
+    offset: int | None = None
+    epoch: int | None = None
+    end: int | None = None
+    before: int = 0
+
+    @property
+    def goal(self) -> int:
+        """The offset to seek to, which may be a logical one."""
+        return BEGINNING if self.offset is None else self.offset
+
+    def differs_from(self, first: Run) -> bool:
+        """Whether the partition may have to start elsewhere than at its ``first`` records."""
+        if self.offset is None:
+            return self.may_miss_records and first.first_offset > 0
+        return self.offset != first.first_offset or (self.epoch is not None and self.epoch != first.epochs[0][1])
+
+
+class PartitionState(msgspec.Struct, frozen=True, gc=False):
+    """One row. A partition that is neither assigned, paused nor has work has none.
+
+    ``start``: None once the first record was let through, or the application has chosen where to go on. ``next``: the
+    offset to hand over next, which may be logical; None until the start is known. ``is_checked``: a record before
+    ``next`` is misplaced. ``was_read``: something was handed over since the assignment. ``needs_seek``: the library is
+    elsewhere, so what it brings is dropped. ``reached``: what begins there or beyond may be from before the last seek.
+    ``attempts``: how often in a row it came from elsewhere. ``truncation``: what showed that the log was truncated.
+    ``epochs``: the leader epochs of what was read. ``work``: handed over and not committed; the outputs of what lies
+    before ``processed`` are written. ``orphan``: work from before the partition left, which no transaction may commit.
+    ``is_paused``: by the application. ``library_paused``: the library may have it paused.
+    """
+
+    is_assigned: bool = False
+    start: Start | None = None
+    next: int | None = None
+    is_checked: bool = False
+    was_read: bool = False
+    needs_seek: bool = False
+    reached: int | None = None
+    attempts: int = 0
+    truncation: Misplacement | None = None
+    epochs: EpochChanges = ()
+    work: InputPosition | None = None
+    processed: int | None = None
+    orphan: InputPosition | None = None
+    is_paused: bool = False
+    library_paused: bool = False
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether nothing of it may be fetched until its start is known."""
+        return self.start is not None and (self.start.is_withheld or self.start.is_missing)
+
+    @property
+    def awaits_first_record(self) -> bool:
+        """Whether the library may still look up its start: a pause would make it forget the look-up."""
+        return self.start is not None and not self.start.is_missing
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is due for it, and all that comes of it is kept."""
+        return (
+            self.start is None
+            and not self.needs_seek
+            and self.reached is None
+            and self.truncation is None
+            and not self.is_paused
+            and not self.library_paused
+        )
+
+    @property
+    def must_be_paused(self) -> bool:
+        """Whether the library must not fetch it.
+
+        A pause drops what the library has fetched ahead. Nothing else tells that from what a seek brings where the
+        offset that was ``reached`` before is not known.
+        """
+        is_to_start = self.needs_seek and self.reached is None
+        return self.is_assigned and (self.is_paused or self.is_withheld or is_to_start)
+
+    @property
+    def has_due_call(self) -> bool:
+        """Whether the library must be told something: to seek it, to pause or to resume it."""
+        return self.needs_seek or self.must_be_paused != self.library_paused
+
+    @property
+    def has_due_question(self) -> bool:
+        """Whether the group has to be asked for its start without a record that has come, or told its start."""
+        start = self.start
+        return start is not None and (start.needs_commit or (start.is_withheld and not start.is_known))
+
+    @property
+    def stops_all(self) -> bool:
+        """Whether nothing may be handed over because of it, until the application has chosen where it goes on."""
+        return self.truncation is not None or (self.start is not None and self.start.is_missing)
+
+
+_UNKNOWN = PartitionState()
+_NO_ROWS: Mapping[InputPartition, PartitionState] = MappingProxyType({})
+
+
+class ConsumerState(msgspec.Struct, frozen=True, gc=False):
+    """Everything that is true of a consumer's partitions.
+
+    ``reset_policy``: as the settings ask. So that no call looks at all rows, ``odd`` are those that are not plain, and
+    among these ``due`` have a due call, ``asking`` a due question, ``stopping`` stop all, ``paused`` are paused by the
+    application. ``worked``: those with work, or an orphan. ``unprocessed``: those of which records were handed over
+    since the last ``Processed``. ``waiting``: fetched and not handed over. ``departed``: partitions that have left
+    during the library call under way. ``is_draining``: every partition is paused for a while. ``is_in_call``: a call is
+    under way, or was broken off. ``replaced_topics`` were deleted and created again, so nothing more is handed over.
+    """
+
+    reset_policy: ResetPolicy = ResetPolicy.EARLIEST
+    rows: Mapping[InputPartition, PartitionState] = _NO_ROWS
+    odd: Partitions = NO_PARTITIONS
+    due: Partitions = NO_PARTITIONS
+    asking: Partitions = NO_PARTITIONS
+    stopping: Partitions = NO_PARTITIONS
+    paused: Partitions = NO_PARTITIONS
+    worked: Partitions = NO_PARTITIONS
+    unprocessed: Partitions = NO_PARTITIONS
+    waiting: tuple[Run, ...] = ()
+    departed: Partitions = NO_PARTITIONS
+    is_draining: bool = False
+    is_in_call: bool = False
+    replaced_topics: frozenset[str] = frozenset()
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    def row(self, partition: InputPartition) -> PartitionState:
+        """Return the row of ``partition``; a blank one if there is none."""
+        return self.rows.get(partition, _UNKNOWN)
+
+    @property
+    def positions(self) -> InputPositions:
+        """The uncommitted work by partition, with that of partitions that have left."""
+        rows = self.rows
+        return {p: rows[p].work or rows[p].orphan for p in self.worked}  # type: ignore[misc]  # `worked` has either
+
+    @property
+    def owned(self) -> InputPositions:
+        """The uncommitted work of partitions that have not left since: the others may have a new owner."""
+        rows = self.rows
+        return {p: work for p in self.worked if (work := rows[p].work) is not None}
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether records were handed over that are not known to be processed yet."""
+        return bool(self.unprocessed) and bool(self.worked)
+
+    @property
+    def next_offsets(self) -> Mapping[InputPartition, int]:
+        """Where each partition goes on, as far as that is known; an offset may be logical."""
+        return {p: row.next for p, row in self.rows.items() if row.next is not None}
+
+    @property
+    def assigned(self) -> Partitions:
+        """The partitions that the library fetches, or would if they were not paused."""
+        return frozenset(p for p, row in self.rows.items() if row.is_assigned)
+
+    @property
+    def has_ready(self) -> bool:
+        """Whether anything waits that may be handed over."""
+        return any(run.partition not in self.paused for run in self.waiting)
+
+    @property
+    def withheld(self) -> Partitions:
+        """The partitions of which nothing may be fetched until their start is known."""
+        return frozenset(p for p in self.odd if self.rows[p].is_withheld)
+
+    def first_waiting(self, partition: InputPartition) -> int | None:
+        """Return the offset of the first record of ``partition`` that waits; None without one."""
+        return next((r.first_offset for r in self.waiting if r.partition == partition and not r.is_error), None)
+
+    # -- what is due -------------------------------------------------------------------------------------------------
+
+    @property
+    def due_pauses(self) -> Partitions:
+        """What the library must pause: what the application has paused, what is withheld, or is to start elsewhere."""
+        rows = self.rows
+        return frozenset(p for p in self.due if rows[p].must_be_paused and not rows[p].library_paused)
+
+    @property
+    def due_seeks(self) -> Mapping[InputPartition, tuple[int, int | None]]:
+        """What the library must seek, with the leader epoch for it; a seek is impossible inside a callback.
+
+        With the epoch, librdkafka asks the broker before it fetches whether the log has been truncated (KIP-320).
+        """
+        return {
+            p: (row.next, epoch_at(row.epochs, row.next) if row.next >= 0 else None)
+            for p in self.due
+            if (row := self.rows[p]).needs_seek and row.is_assigned and row.next is not None
+        }
+
+    @property
+    def due_resumes(self) -> Partitions:
+        """What the library may have paused and must not; a pause of the library outlives an assignment.
+
+        While a drain pauses all, only what has left or has come since, whose start the library has to look up.
+        """
+        paused = ((p, self.rows[p]) for p in self.due if self.rows[p].library_paused)
+        return frozenset(
+            p
+            for p, row in paused
+            if not row.must_be_paused and not (self.is_draining and row.is_assigned and row.start is None)
+        )
+
+    def due_starts(self, arrived: Iterable[Run], *, is_time: bool) -> Partitions:
+        """Return the partitions whose start must be asked for: records have ``arrived``, or it is time to ask again."""
+        rows = self.rows
+        came = {run.partition for run in arrived if not run.is_error and run.partition in self.odd}
+        asked = {p for p in came if _is_unknown(rows[p].start) and not rows[p].is_withheld}
+        if is_time:
+            asked.update(p for p in self.asking if _is_unknown(rows[p].start) and rows[p].is_withheld)
+        return frozenset(asked)
+
+    @property
+    def unknown_starts(self) -> Partitions:
+        """The partitions whose start is not known, but for those that have none."""
+        return frozenset(p for p in self.odd if _is_unknown(self.rows[p].start))
+
+    @property
+    def due_start_commits(self) -> Partitions:
+        """The partitions whose start is to be committed, so that later owners start there (``latest``)."""
+        return frozenset(p for p in self.asking if (start := self.rows[p].start) is not None and start.needs_commit)
+
+    @property
+    def missing_starts(self) -> Partitions:
+        """The partitions that have no offset to start at, and may not choose one."""
+        return frozenset(p for p in self.stopping if (start := self.rows[p].start) is not None and start.is_missing)
+
+    @property
+    def truncations(self) -> Mapping[InputPartition, Misplacement]:
+        """The partitions whose log was truncated."""
+        found = ((p, self.rows[p].truncation) for p in self.stopping)
+        return {p: truncation for p, truncation in found if truncation is not None}
+
+    def misplacement(self, run: Run, before: Run | None) -> Misplacement | None:
+        """Return where ``run`` begins too early; None where it does not.
+
+        ``before``: the run of its partition that is to be handed over before it.
+        """
+        row = self.row(run.partition)
+        expected = row.next if before is None else before.next_offset
+        if expected is None or run.first_offset >= expected or not (row.is_checked or before):
+            return None
+        epoch = epoch_at(row.epochs, expected) if before is None else before.leader_epoch
+        return Misplacement(expected, epoch, run.first_offset, run.epochs[0][1])
+
+
+def _is_unknown(start: Start | None) -> bool:
+    return start is not None and not (start.is_known or start.is_missing)
+
+
+def apply(state: ConsumerState, event: Any) -> ConsumerState:
+    """Return the state after ``event``. Pure; every change of a consumer's state is a case here."""
+    change = _CHANGES.get(type(event))
+    if change is None:
+        raise TypeError(f"{event!r} is not an event of a consumer's partitions")
+    return change(state, event)
+
+
+def _with_rows(state: ConsumerState, changed: Mapping[InputPartition, PartitionState]) -> ConsumerState:
+    if not changed:
+        return state
+    rows = {**state.rows, **changed}
+    for partition in [p for p, row in changed.items() if not row.is_assigned and row == _UNKNOWN]:
+        del rows[partition]
+    keys = frozenset(changed)
+    worked = {p for p, row in changed.items() if row.work is not None or row.orphan is not None}
+    state = replace(state, rows=rows, worked=_among(state.worked, keys, worked))
+    odd = {p: row for p, row in changed.items() if not row.is_plain}
+    if not odd and state.odd.isdisjoint(keys):
+        return state
+    return replace(
+        state,
+        odd=_among(state.odd, keys, odd.keys()),
+        due=_among(state.due, keys, {p for p, row in odd.items() if row.has_due_call}),
+        asking=_among(state.asking, keys, {p for p, row in odd.items() if row.has_due_question}),
+        stopping=_among(state.stopping, keys, {p for p, row in odd.items() if row.stops_all}),
+        paused=_among(state.paused, keys, {p for p, row in odd.items() if row.is_paused}),
+    )
+
+
+def _among(before: Partitions, changed: Partitions, present: AbstractSet[InputPartition]) -> Partitions:
+    """Return ``before`` with those of ``changed`` that are ``present``, and without the others of them."""
+    if present <= before and before.isdisjoint(changed - present):
+        return before
+    return (before - changed) | present
+
+
+def _each(
+    state: ConsumerState, partitions: Iterable[InputPartition], change: Callable[[PartitionState], PartitionState]
+) -> ConsumerState:
+    return _with_rows(state, {partition: change(state.row(partition)) for partition in partitions})
+
+
+def _without_waiting(state: ConsumerState, partitions: Partitions | None) -> ConsumerState:
+    if not state.waiting:
+        return state
+    if partitions is None:
+        kept = tuple(run for run in state.waiting if run.is_error)
+    else:
+        kept = tuple(r for r in state.waiting if r.partition not in partitions or not r.leaves_with_partition)
+    return replace(state, waiting=kept)
+
+
+# -- the assignment ----------------------------------------------------------------------------------------------------
+
+
+def _assigned(state: ConsumerState, event: events.Assigned) -> ConsumerState:
+    def start(row: PartitionState) -> PartitionState:
+        expected = replace(row.start or Start(), needs_commit=state.reset_policy is ResetPolicy.LATEST)
+        return replace(row, is_assigned=True, start=expected)
+
+    return _each(state, event.partitions, start)
+
+
+def _assigned_by_hand(state: ConsumerState, event: events.AssignedByHand) -> ConsumerState:
+    if event.replaces:
+        state = _without_waiting(state, None)
+        state = _each(state, tuple(state.rows), lambda row: replace(row, is_assigned=False, next=None))
+    finds_end = event.without_group and state.reset_policy is ResetPolicy.LATEST
+
+    def begin(row: PartitionState) -> PartitionState:
+        return replace(
+            row,
+            is_assigned=True,
+            start=Start(needs_commit=True) if finds_end else row.start,
+            next=None,
+            is_checked=False,
+            was_read=False,
+            truncation=None,
+        )
+
+    return _each(state, event.partitions, begin)
+
+
+def _unassigned_by_hand(state: ConsumerState, event: events.UnassignedByHand) -> ConsumerState:
+    state = _without_waiting(state, event.partitions)
+    ours = event.partitions & state.rows.keys()
+    return _each(state, ours, lambda row: replace(row, is_assigned=False, needs_seek=False, reached=None))
+
+
+def _retained(state: ConsumerState, event: events.Retained) -> ConsumerState:
+    return _withheld(_assigned(state, events.Assigned(event.partitions)), event.partitions)
+
+
+def _departed(state: ConsumerState, event: events.Departed) -> ConsumerState:
+    def leave(row: PartitionState) -> PartitionState:
+        may_be_paused = row.library_paused or row.is_paused
+        return PartitionState(orphan=row.work or row.orphan, library_paused=may_be_paused)
+
+    state = _without_waiting(state, event.partitions)
+    state = _each(state, event.partitions & state.rows.keys(), leave)
+    return replace(state, departed=state.departed | event.partitions)
+
+
+def _withheld(state: ConsumerState, partitions: Partitions) -> ConsumerState:
+    """Let ``partitions``, of which the library may have read elsewhere, start anew at the group's offset."""
+
+    def withhold(row: PartitionState) -> PartitionState:
+        start = replace(row.start or Start(), is_withheld=True, is_missing=False)
+        anew = replace(row, start=start, next=None, is_checked=False, was_read=False, needs_seek=False, reached=None)
+        return _decided(anew, start, state.reset_policy) if start.is_known else anew
+
+    return _each(state, partitions, withhold)
+
+
+# -- where a partition starts ------------------------------------------------------------------------------------------
+
+
+def _ends_found(state: ConsumerState, event: events.EndsFound) -> ConsumerState:
+    changed = {}
+    for partition, (end, before) in event.ends.items():
+        row = state.row(partition)
+        if row.start is not None:
+            changed[partition] = replace(row, start=replace(row.start, end=end, before=before))
+    return _with_rows(state, changed)
+
+
+def _starts_found(state: ConsumerState, event: events.StartsFound) -> ConsumerState:
+    changed = {}
+    for partition, committed in event.starts.items():
+        row = state.row(partition)
+        if row.start is None:
+            continue  # the application has chosen a place meanwhile, or the partition has left
+        start = replace(row.start, is_known=True, offset=None, epoch=None)
+        if committed is not None:
+            start = replace(
+                start, offset=committed.offset, epoch=committed.leader_epoch, needs_commit=False, end=None, before=0
+            )
+        row = replace(row, start=start)
+        changed[partition] = _decided(row, start, state.reset_policy) if start.is_withheld else row
+    return _with_rows(state, changed)
+
+
+def _decided(row: PartitionState, start: Start, policy: ResetPolicy) -> PartitionState:
+    """Let a withheld partition go on at its ``start``, which is known now."""
+    if start.offset is None and policy is ResetPolicy.ERROR:
+        missing = replace(start, is_withheld=False, is_missing=True, is_known=False)
+        return replace(row, start=missing)
+    return replace(_started(row, start), needs_seek=True)
+
+
+def _started(row: PartitionState, start: Start) -> PartitionState:
+    epochs = row.epochs
+    if start.offset is not None and start.offset >= 0:
+        epochs = with_epoch_at(epochs, start.offset, start.epoch)
+    return replace(row, start=None, next=start.goal, is_checked=False, epochs=epochs)
+
+
+# -- what the library brings -------------------------------------------------------------------------------------------
+
+
+def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
+    if not state.odd and not state.departed:
+        return replace(state, waiting=(*state.waiting, *event.runs))
+    if any(run.partition in state.departed and run.leaves_with_partition for run in event.runs):
+        state = _begin_again(state)
+    changed: dict[InputPartition, PartitionState] = {}
+    kept = []
+    for run in event.runs:
+        if run.partition in state.departed and run.leaves_with_partition:
+            continue
+        if not run.is_error and run.partition in state.odd:
+            row, is_kept = _arrived(changed.get(run.partition, state.row(run.partition)), run)
+            changed[run.partition] = row
+            if not is_kept:
+                continue
+        kept.append(run)
+    return replace(_with_rows(state, changed), waiting=(*state.waiting, *kept))
+
+
+def _passed(state: ConsumerState, event: events.Passed) -> ConsumerState:
+    runs_of_odd = (run for run in event.runs if run.partition in state.odd)
+    return _with_rows(state, {run.partition: _arrived(state.row(run.partition), run)[0] for run in runs_of_odd})
+
+
+def _events_taken(state: ConsumerState, event: events.EventsTaken) -> ConsumerState:
+    return replace(state, waiting=(*(run for run in event.runs if not run.is_error), *event.waiting))
+
+
+def _begin_again(state: ConsumerState) -> ConsumerState:
+    """Let partitions that left and came back in one call begin anew: their older records cannot be told apart.
+
+    librdkafka keeps its position, which may be the end of the log, where no record would show the gap.
+    """
+    back = frozenset(p for p in state.departed if state.row(p).is_assigned and not state.row(p).is_withheld)
+    chosen = frozenset(p for p in back if state.row(p).start is None and state.row(p).next is not None)
+    state = _each(state, chosen, lambda row: replace(row, needs_seek=True))
+    return _withheld(state, back - chosen)
+
+
+def _arrived(row: PartitionState, run: Run) -> tuple[PartitionState, bool]:
+    """Return the row after records have come, and whether they are kept."""
+    if row.is_paused:
+        row = replace(row, library_paused=False)  # librdkafka ignores a pause before a topic's first assignment
+    if row.needs_seek:
+        return replace(row, reached=row.reached and max(row.reached, run.next_offset)), False
+    if row.reached is not None:
+        if run.first_offset >= row.reached and row.attempts < SEEK_ATTEMPTS_MAX:
+            return replace(row, needs_seek=True, attempts=row.attempts + 1), False
+        row = replace(row, reached=None)
+    start = row.start
+    if start is None:
+        return row, True
+    if row.is_withheld or not start.is_known:
+        return replace(row, start=start if start.is_missing else replace(start, is_withheld=True)), False
+    started = _started(row, start)
+    if start.differs_from(run):
+        return replace(started, needs_seek=True), False
+    return started, True
+
+
+# -- work --------------------------------------------------------------------------------------------------------------
+
+
+def _handed_over(state: ConsumerState, event: events.HandedOver) -> ConsumerState:
+    changed: dict[InputPartition, PartitionState] = {}
+    for run in event.runs:
+        if not run.is_error:
+            row = changed.get(run.partition) or state.row(run.partition)
+            changed[run.partition] = _row_handed_over(row, run, event.generation)
+    state = _with_rows(state, changed)
+    unprocessed = state.unprocessed
+    if not changed.keys() <= unprocessed:
+        unprocessed = unprocessed | changed.keys()
+    return replace(state, waiting=event.waiting, unprocessed=unprocessed, is_in_call=False)
+
+
+def _row_handed_over(row: PartitionState, run: Run, generation: GroupGeneration) -> PartitionState:
+    position = InputPosition(run.first_offset, run.next_offset, generation, run.leader_epoch, run.gaps)
+    epochs = row.epochs
+    if not epochs or epochs[-1][1] != run.leader_epoch or epochs[-1][0] > run.first_offset:
+        for offset, epoch in run.epochs:
+            epochs = with_epoch_at(epochs, offset, epoch)
+    work = position if row.work is None else row.work.followed_by(position)
+    return replace(
+        row, next=run.next_offset, is_checked=True, was_read=True, reached=None, attempts=0, epochs=epochs, work=work
+    )
+
+
+def _put_back(state: ConsumerState, event: events.PutBack) -> ConsumerState:
+    first_offsets = {run.partition: run.first_offset for run in reversed(event.runs) if not run.is_error}
+    changed = {
+        partition: replace(_taken_back(state.row(partition), offset), next=offset, is_checked=True)
+        for partition, offset in first_offsets.items()
+    }
+    return replace(_with_rows(state, changed), waiting=(*event.runs, *state.waiting))
+
+
+def _taken_back(row: PartitionState, offset: int) -> PartitionState:
+    """Return the row without the work from ``offset`` on."""
+    work = row.work
+    if work is None or offset >= work.next_offset:
+        return row
+    return replace(row, work=work.between(work.first_offset, offset) if offset > work.first_offset else None)
+
+
+def _work_taken_back(state: ConsumerState, event: events.WorkTakenBack) -> ConsumerState:
+    def take_back(row: PartitionState) -> PartitionState:
+        # What was processed stays, because its outputs are in the open transaction.
+        return _taken_back(row, event.offset if row.processed is None else max(event.offset, row.processed))
+
+    return _each(state, [event.partition], take_back)
+
+
+def _processed(state: ConsumerState, _: events.Processed) -> ConsumerState:
+    def settle(row: PartitionState) -> PartitionState:
+        return replace(row, processed=None if row.work is None else row.work.next_offset)
+
+    state = _each(state, state.unprocessed & state.rows.keys(), settle)
+    return replace(state, unprocessed=NO_PARTITIONS)
+
+
+def _committed(state: ConsumerState, event: events.Committed) -> ConsumerState:
+    changed = {}
+    for partition, offset in event.offsets.items():
+        row = state.row(partition)
+        known = row.work or row.orphan
+        if known is None or offset <= known.first_offset:
+            continue
+        if offset >= known.next_offset:
+            changed[partition] = replace(row, work=None, processed=None, orphan=None)
+        elif row.work is not None:
+            changed[partition] = replace(row, work=known.between(offset, known.next_offset))
+        else:
+            changed[partition] = replace(row, orphan=known.between(offset, known.next_offset))
+    return _with_rows(state, changed)
+
+
+def _work_forgotten(state: ConsumerState, event: events.WorkForgotten) -> ConsumerState:
+    state = _each(
+        state, event.partitions & state.worked, lambda row: replace(row, work=None, processed=None, orphan=None)
+    )
+    return replace(state, unprocessed=state.unprocessed - event.partitions)
+
+
+def _aborted(state: ConsumerState, _: events.Aborted) -> ConsumerState:
+    ends = _waiting_ends(state)
+    changed = {}
+    for partition in state.worked | ends.keys():
+        row = state.row(partition)
+        without = replace(row, work=None, processed=None, orphan=None)
+        reached = ends.get(partition, 0)
+        if row.work is not None:
+            without = replace(without, next=row.work.first_offset)
+            reached = max(reached, row.work.next_offset)
+        has_to_go_back = row.is_assigned and (row.work is not None or partition in ends)
+        changed[partition] = _rewound(without, reached) if has_to_go_back else without
+    return replace(_with_rows(_without_waiting(state, None), changed), unprocessed=NO_PARTITIONS)
+
+
+def _waiting_ends(state: ConsumerState) -> dict[InputPartition, int]:
+    return {run.partition: run.next_offset for run in state.waiting if not run.is_error}
+
+
+def _rewound(row: PartitionState, reached: int) -> PartitionState:
+    """Let a row whose ``next`` is known be sought; the library may have brought it up to ``reached``."""
+    reached = max(reached, row.reached or 0)
+    is_behind = row.next is not None and 0 <= row.next < reached
+    return replace(row, needs_seek=True, is_checked=False, reached=reached if is_behind else None, attempts=0)
+
+
+def _waiting_given_back(state: ConsumerState, _: events.WaitingGivenBack) -> ConsumerState:
+    changed = {p: _rewound(state.row(p), end) for p, end in _waiting_ends(state).items() if state.row(p).is_assigned}
+    return _with_rows(_without_waiting(state, None), changed)
+
+
+# -- where a partition goes on -----------------------------------------------------------------------------------------
+
+
+def _chosen(state: ConsumerState, event: events.Chosen) -> ConsumerState:
+    def choose(row: PartitionState) -> PartitionState:
+        anew = replace(
+            row, is_checked=False, was_read=False, needs_seek=False, reached=None, truncation=None, epochs=()
+        )
+        if event.offset is None:
+            return anew
+        if event.offset >= 0:
+            anew = replace(anew, epochs=with_epoch_at(row.epochs, event.offset, event.epoch))
+        return replace(anew, start=None, next=event.offset)
+
+    return _each(_without_waiting(state, frozenset({event.partition})), [event.partition], choose)
+
+
+def _sought(state: ConsumerState, event: events.Sought) -> ConsumerState:
+    row = state.row(event.partition)
+    if not row.needs_seek or row.next != event.offset:
+        return state  # something else has become due meanwhile
+    return _with_rows(state, {event.partition: replace(row, needs_seek=False, is_checked=event.offset >= 0)})
+
+
+def _rewinds_repeated(state: ConsumerState, event: events.RewindsRepeated) -> ConsumerState:
+    unsettled = [p for p in event.partitions & state.odd if state.rows[p].reached is not None]
+    return _each(state, unsettled, lambda row: replace(row, needs_seek=True, reached=None))
+
+
+def _misplaced(state: ConsumerState, event: events.Misplaced) -> ConsumerState:
+    return _each(state, [event.partition], lambda row: replace(row, needs_seek=True, attempts=row.attempts + 1))
+
+
+def _truncated(state: ConsumerState, event: events.Truncated) -> ConsumerState:
+    return _each(state, [event.partition], lambda row: replace(row, truncation=event.misplacement))
+
+
+def _topic_replaced(state: ConsumerState, event: events.TopicReplaced) -> ConsumerState:
+    kept = tuple(run for run in state.waiting if run.partition.topic != event.topic)
+    state = _work_forgotten(replace(state, waiting=kept), events.WorkForgotten(event.partitions))
+    return replace(state, replaced_topics=state.replaced_topics | {event.topic})
+
+
+# -- pauses, calls -----------------------------------------------------------------------------------------------------
+
+
+def _paused(state: ConsumerState, event: events.Paused) -> ConsumerState:
+    return _each(state, event.partitions, lambda row: replace(row, is_paused=True, library_paused=True))
+
+
+def _resumed(state: ConsumerState, event: events.Resumed) -> ConsumerState:
+    return _each(state, event.partitions, lambda row: replace(row, is_paused=False))
+
+
+def _library_pauses(state: ConsumerState, event: events.LibraryPauses) -> ConsumerState:
+    return _each(state, event.partitions, lambda row: replace(row, library_paused=True))
+
+
+def _library_resumed(state: ConsumerState, event: events.LibraryResumed) -> ConsumerState:
+    return _each(state, event.partitions, lambda row: replace(row, library_paused=False))
+
+
+def _drain_began(state: ConsumerState, event: events.DrainBegan) -> ConsumerState:
+    state = _each(state, event.partitions, lambda row: replace(row, library_paused=True))
+    return replace(state, is_draining=True)
+
+
+def _interrupted(state: ConsumerState, event: events.Interrupted) -> ConsumerState:
+    state = replace(_without_waiting(state, None), is_draining=False)
+    changed = {}
+    withheld = set()
+    for partition, fetched_up_to in event.positions.items():
+        row = replace(state.row(partition), is_assigned=True)
+        if row.next is not None:
+            row = _rewound(row, fetched_up_to)
+        elif not row.is_withheld:
+            # A seek would end the library's own look-up of the start, so what arrives is compared first. With ``error``
+            # nothing arrives after an error event that was dropped.
+            if fetched_up_to >= 0 or state.reset_policy is ResetPolicy.ERROR:
+                withheld.add(partition)
+            else:
+                row = replace(row, start=replace(row.start or Start(), may_miss_records=True))
+        changed[partition] = row
+    return _withheld(_with_rows(state, changed), frozenset(withheld))
+
+
+_CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
+    events.CallBegan: lambda state, _: replace(state, is_in_call=True),
+    events.CallEnded: lambda state, _: replace(state, is_in_call=False),
+    events.Closed: lambda state, _: replace(state, waiting=()),
+    events.LibraryCallBegan: lambda state, _: replace(state, departed=NO_PARTITIONS),
+    events.Assigned: _assigned,
+    events.AssignedByHand: _assigned_by_hand,
+    events.UnassignedByHand: _unassigned_by_hand,
+    events.Retained: _retained,
+    events.Departed: _departed,
+    events.EndsFound: _ends_found,
+    events.StartsFound: _starts_found,
+    events.Fetched: _fetched,
+    events.Passed: _passed,
+    events.EventsTaken: _events_taken,
+    events.HandedOver: _handed_over,
+    events.PutBack: _put_back,
+    events.Processed: _processed,
+    events.Committed: _committed,
+    events.WorkForgotten: _work_forgotten,
+    events.Aborted: _aborted,
+    events.WaitingGivenBack: _waiting_given_back,
+    events.Chosen: _chosen,
+    events.WorkTakenBack: _work_taken_back,
+    events.Sought: _sought,
+    events.RewindsRepeated: _rewinds_repeated,
+    events.Misplaced: _misplaced,
+    events.Truncated: _truncated,
+    events.TopicReplaced: _topic_replaced,
+    events.Paused: _paused,
+    events.Resumed: _resumed,
+    events.LibraryPauses: _library_pauses,
+    events.LibraryResumed: _library_resumed,
+    events.DrainBegan: _drain_began,
+    events.DrainEnded: lambda state, _: replace(state, is_draining=False),
+    events.Interrupted: _interrupted,
+}

@@ -1,0 +1,73 @@
+"""Where a partition starts and goes on: odd settings, and the first offset of a log."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from eos_client.core.partition_events import (
+    Aborted,
+    Assigned,
+    AssignedByHand,
+    Chosen,
+    Departed,
+    Fetched,
+    HandedOver,
+    Interrupted,
+    LibraryCallBegan,
+    Retained,
+    StartsFound,
+)
+from eos_client.core.partition_states import ConsumerState, ResetPolicy, apply
+from eos_client.core.record_runs import Run
+from tests.core.gate_language import P0, classic
+
+ONLY = frozenset({P0})
+RECORDS = Run(P0, tuple(range(10, 15)), 10, 15, ((10, None),))
+
+
+def after(*happened, policy=ResetPolicy.EARLIEST):
+    return reduce(apply, happened, ConsumerState(reset_policy=policy))
+
+
+def test_a_policy_that_nobody_knows_lets_no_start_be_chosen():
+    assert ResetPolicy.of("none") is ResetPolicy.ERROR
+
+
+def test_a_seek_to_the_first_offset_carries_its_leader_epoch():
+    assert after(Assigned(ONLY), Chosen(P0, 0, epoch=3), Interrupted({P0: 5})).due_seeks == {P0: (0, 3)}
+
+
+def test_a_retained_partition_forgets_where_it_went_on():
+    row = after(Chosen(P0, 10), HandedOver((RECORDS,), (), classic(4)), Retained(ONLY)).row(P0)
+    assert (row.next, row.is_checked, row.was_read) == (None, False, False)
+
+
+def test_a_broken_off_call_reports_a_start_that_is_known_to_be_missing():
+    state = after(Assigned(ONLY), StartsFound({P0: None}), Interrupted({P0: 5}), policy=ResetPolicy.ERROR)
+    assert state.missing_starts == ONLY
+
+
+def test_a_missing_start_stays_missing_when_older_records_arrive():
+    retained = (LibraryCallBegan(), Departed(ONLY), Retained(ONLY))
+    state = after(*retained, StartsFound({P0: None}), Fetched((RECORDS,)), policy=ResetPolicy.ERROR)
+    assert state.missing_starts == ONLY
+
+
+def test_what_came_back_without_a_chosen_offset_awaits_the_groups():
+    by_hand = AssignedByHand(ONLY, replaces=False, without_group=False)
+    assert after(LibraryCallBegan(), Departed(ONLY), by_hand, Fetched((RECORDS,))).withheld == ONLY
+
+
+def test_an_assignment_after_a_choice_awaits_the_groups_offset():
+    state = after(LibraryCallBegan(), Departed(ONLY), Chosen(P0, 15), Assigned(ONLY), Fetched((RECORDS,)))
+    assert state.withheld == ONLY
+
+
+def test_a_rewind_to_the_first_offset_drops_what_came_before_it():
+    first = Run(P0, tuple(range(5)), 0, 5, ((0, None),))
+    state = after(Assigned(ONLY), Chosen(P0, 0), HandedOver((first,), (), classic(4)), Aborted())
+    assert (state.row(P0).next, state.row(P0).reached) == (0, 5)
+
+
+def test_at_the_first_offset_nothing_came_before_a_broken_off_call():
+    assert after(Assigned(ONLY), Chosen(P0, 0), Interrupted({P0: -1001})).row(P0).reached is None

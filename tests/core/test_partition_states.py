@@ -1,0 +1,486 @@
+"""The table of partitions against a model of the library: whatever happens, the next record is the right one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaError
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from msgspec.structs import replace
+
+from eos_client.core.leader_epochs import Misplacement
+from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition
+from eos_client.core.partition_events import (
+    Aborted,
+    Assigned,
+    AssignedByHand,
+    CallBegan,
+    Chosen,
+    Committed,
+    Departed,
+    DrainBegan,
+    DrainEnded,
+    EndsFound,
+    Fetched,
+    HandedOver,
+    Interrupted,
+    LibraryCallBegan,
+    LibraryPauses,
+    LibraryResumed,
+    Misplaced,
+    Passed,
+    Paused,
+    Processed,
+    PutBack,
+    Resumed,
+    Retained,
+    RewindsRepeated,
+    Sought,
+    StartsFound,
+    TopicReplaced,
+    Truncated,
+    UnassignedByHand,
+    WaitingGivenBack,
+    WorkTakenBack,
+)
+from eos_client.core.partition_states import BEGINNING, ConsumerState, ResetPolicy, Start, apply
+from eos_client.core.passed_offsets import PassedOffset, passed_run
+from eos_client.core.record_runs import Run, message_count, messages_of, runs, take
+from tests.core.fetched_messages import Message
+
+GENERATION = GroupGeneration(1, "member")
+PARTITIONS = [InputPartition("orders", 0), InputPartition("orders", 1)]
+EVERY_NTH_IS_A_MARKER = 4
+INVALID = -1001
+END = -1
+NEWS = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+partitions = st.sampled_from(PARTITIONS)
+
+
+def record(partition: InputPartition, offset: int) -> Message:
+    return Message(partition.partition, offset, name=partition.topic, epoch=offset // 10)
+
+
+def place_of(message: Message) -> InputPartition:
+    return InputPartition(str(message.name), message.number or 0)
+
+
+def is_record(offset: int) -> bool:
+    return offset % EVERY_NTH_IS_A_MARKER != EVERY_NTH_IS_A_MARKER - 1
+
+
+def record_at_or_after(offset: int) -> int:
+    return offset if is_record(offset) else offset + 1
+
+
+def resolved(partition: InputPartition, offset: int) -> int:
+    """What a logical offset means in the log of the partition."""
+    return {BEGINNING: 0, END: end_of(partition)}.get(offset, offset)
+
+
+def end_of(partition: InputPartition) -> int:
+    return 20 + partition.partition
+
+
+@dataclass
+class Library:
+    """A client library: it fetches ahead, and a pause drops what it has fetched, but no seek does."""
+
+    positions: dict[InputPartition, int | None] = field(default_factory=dict)
+    queue: list[Message] = field(default_factory=list)
+    paused: set[InputPartition] = field(default_factory=set)
+    handed: dict[InputPartition, int] = field(default_factory=dict)
+
+    def seek(self, partition: InputPartition, offset: int) -> None:
+        self.positions[partition] = resolved(partition, offset)
+        self.handed.pop(partition, None)
+
+    def pause(self, partitions: frozenset[InputPartition]) -> None:
+        self.paused |= partitions
+        for partition in partitions & self.positions.keys():
+            fetched = (m for m in self.queue if place_of(m) == partition and m.failed is None)
+            if (first := next(fetched, None)) is not None:
+                self.positions[partition] = first.at
+            self.drop(partition)
+
+    def drop(self, partition: InputPartition) -> None:
+        self.queue = [m for m in self.queue if place_of(m) != partition or m.failed is not None]
+
+    def fetch_ahead(self, partition: InputPartition, count: int) -> None:
+        if partition in self.paused:
+            return
+        for _ in range(count):
+            position = self.positions.get(partition)
+            if position is None:
+                return
+            offset = record_at_or_after(position)
+            self.queue.append(record(partition, offset))
+            self.positions[partition] = offset + 1
+
+    def take_all(self) -> list[Message]:
+        taken, self.queue = self.queue, []
+        self.handed.update({place_of(message): message.at + 1 for message in taken if message.failed is None})
+        return taken
+
+
+class Partitions(RuleBasedStateMachine):
+    """Drives the table with every event in any order; the application checks each record that it is given."""
+
+    @initialize(policy=st.sampled_from(ResetPolicy), data=st.data())
+    def begin(self, policy: ResetPolicy, data: Any) -> None:
+        self.data = data
+        self.state = ConsumerState(reset_policy=policy)
+        self.library = Library()
+        self.committed: dict[InputPartition, int] = {}
+        self.first: dict[InputPartition, int] = {}  # of the work that is not committed
+        self.following: dict[InputPartition, int] = {}  # what the application must be given next
+        self.news = 0  # error events that were taken from the library and not handed over
+
+    def tell(self, *events: Any) -> None:
+        for event in events:
+            self.state = apply(self.state, event)
+
+    # -- the adapter -------------------------------------------------------------------------------------------------
+
+    def perform_due(self, *, may_break_off: bool = True) -> None:
+        """Do what is due, perhaps only a part of it: the rest must stay due."""
+        steps = self.data.draw(st.integers(0, 6)) if may_break_off else 100
+        for _ in range(steps):
+            if pauses := self.state.due_pauses:
+                self.tell(LibraryPauses(pauses))
+                self.library.pause(pauses)
+            elif seeks := self.state.due_seeks:
+                partition, (offset, _) = next(iter(seeks.items()))
+                self.library.seek(partition, offset)
+                self.tell(Sought(partition, offset))
+            elif resumes := self.state.due_resumes:
+                self.library.paused -= resumes
+                self.tell(LibraryResumed(resumes))
+            else:
+                return
+
+    def find_starts(self, *, is_answered: bool) -> None:
+        unknown = self.state.unknown_starts
+        if self.state.reset_policy is ResetPolicy.LATEST:
+            ends = {p: (end_of(p), 1) for p in unknown - self.committed.keys()}
+            self.tell(EndsFound({p: end for p, end in ends.items() if self.start_of(p).end is None}))
+        if not is_answered:
+            return
+        if self.state.reset_policy is ResetPolicy.LATEST:
+            for partition in unknown - self.committed.keys():
+                end = self.start_of(partition).end
+                assert end is not None
+                self.committed[partition] = self.following[partition] = end
+        known = {p: CommittedOffset(self.committed[p], "") if p in self.committed else None for p in unknown}
+        self.tell(StartsFound(known))
+
+    def start_of(self, partition: InputPartition) -> Start:
+        start = self.state.rows[partition].start
+        assert start is not None
+        return start
+
+    def receive(self, messages: list[Message], *, is_answered: bool) -> None:
+        fetched = tuple(runs(messages))
+        self.news += sum(message.failed is not None for message in messages)
+        if self.state.due_starts(fetched, is_time=True):
+            self.find_starts(is_answered=is_answered)
+        self.tell(Fetched(fetched))
+
+    # -- what may happen ---------------------------------------------------------------------------------------------
+
+    @rule(partition=partitions)
+    def is_assigned(self, partition: InputPartition) -> None:
+        if partition in self.library.positions:
+            return
+        self.assign(partition)
+
+    def assign(self, partition: InputPartition) -> None:
+        # The library may have looked up another start, as while an offset is pending (KIP-447).
+        self.library.positions[partition] = self.data.draw(st.sampled_from([0, self.committed.get(partition, 0)]))
+        if self.state.reset_policy is ResetPolicy.ERROR and partition not in self.committed:
+            self.library.positions[partition] = None
+        self.following[partition] = self.committed.get(partition, 0)
+        self.tell(Assigned(frozenset({partition})))
+
+    @rule(partition=partitions)
+    def leaves(self, partition: InputPartition) -> None:
+        if partition in self.library.positions:
+            self.tell(LibraryCallBegan())
+            self.depart(partition)
+            self.receive([], is_answered=True)
+
+    def depart(self, partition: InputPartition) -> None:
+        del self.library.positions[partition]
+        self.library.drop(partition)
+        self.library.handed.pop(partition, None)
+        self.first.pop(partition, None)
+        self.tell(Departed(frozenset({partition})))
+
+    @rule(partition=partitions, count=st.integers(1, 5))
+    def is_fetched_ahead(self, partition: InputPartition, count: int) -> None:
+        self.library.fetch_ahead(partition, count)
+
+    @rule(is_answered=st.booleans())
+    def is_fetched(self, is_answered: bool) -> None:
+        self.tell(CallBegan(), LibraryCallBegan())
+        self.receive(self.library.take_all(), is_answered=is_answered)
+        self.perform_due()
+
+    @rule(partition=partitions, is_lost=st.booleans())
+    def is_fetched_while_it_leaves_and_comes_back(self, partition: InputPartition, is_lost: bool) -> None:
+        if partition not in self.library.positions:
+            return
+        self.tell(CallBegan(), LibraryCallBegan())
+        messages = self.library.take_all()
+        self.depart(partition)
+        if is_lost:  # and nobody has told: the library goes on where it was
+            self.library.positions[partition] = self.data.draw(st.integers(0, 30))
+            self.following[partition] = self.committed.get(partition, 0)
+            self.tell(Retained(frozenset({partition})))
+        else:
+            self.assign(partition)
+        self.receive(messages, is_answered=True)
+        self.perform_due()
+
+    @rule(count=st.integers(1, 8))
+    def is_handed_over(self, count: int) -> None:
+        if self.state.truncations:
+            return
+        taken, waiting = self.deliverable(count)
+        for message in messages_of(taken):
+            place = place_of(message)
+            if message.failed is not None:
+                self.news -= 1
+                continue
+            assert message.at == record_at_or_after(self.following[place]), message
+            self.first.setdefault(place, message.at)
+            self.following[place] = message.at + 1
+        self.tell(HandedOver(taken, waiting, GENERATION))
+        assert self.state.in_hand or all(run.is_error for run in taken)
+
+    def deliverable(self, count: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+        """What comes before the first misplaced record, whose partition is sought again."""
+        taken, waiting = take(self.state.waiting, count, self.state.paused)
+        last: dict[InputPartition, Run] = {}
+        for index, run in enumerate(taken):
+            if run.is_error:
+                continue
+            if self.state.misplacement(run, last.get(run.partition)) is not None:
+                self.tell(Misplaced(run.partition))
+                rest = (*taken[index:], *waiting)
+                return taken[:index], tuple(r for r in rest if r.partition != run.partition or r.is_error)
+            last[run.partition] = run
+        return taken, waiting
+
+    @rule(partition=partitions)
+    def starts_over(self, partition: InputPartition) -> None:
+        """The library lost its position, and begins again at the beginning of the log."""
+        settled = self.state.row(partition).is_checked and self.state.row(partition).is_plain
+        if settled and self.library.positions.get(partition) is not None:
+            self.library.positions[partition] = 0
+
+    @rule(partition=partitions)
+    def has_news(self, partition: InputPartition) -> None:
+        self.library.queue.append(Message(partition.partition, -1, NEWS, partition.topic))
+
+    @rule()
+    def has_passed_markers(self) -> None:
+        """The library has passed what stands behind the last record that it has handed over."""
+        if self.state.truncations:
+            return
+        self.tell(CallBegan())
+        waiting = {run.partition for run in self.state.waiting if not run.is_error}
+        ours = self.library.positions.keys() - waiting
+        unsettled = frozenset(p for p in ours if self.state.row(p).reached is not None)
+        self.tell(RewindsRepeated(unsettled))
+        for partition in unsettled:
+            self.library.drop(partition)  # nothing stale follows a seek outside of every callback
+        self.perform_due(may_break_off=False)
+        handed = {p: self.library.handed[p] for p in ours & self.library.handed.keys() - unsettled}
+        passed = {p: PassedOffset(record_at_or_after(at), at // 10) for p, at in handed.items()}
+        starting = frozenset(p for p in passed if self.state.row(p).awaits_first_record)
+        first = tuple(Run(p, (), passed[p].offset, passed[p].offset, ((passed[p].offset, None),)) for p in starting)
+        if self.state.due_starts(first, is_time=True):
+            self.find_starts(is_answered=True)
+        self.tell(Passed(first))
+        found = []
+        for partition in passed.keys() - starting:
+            run = passed_run(partition, self.state.row(partition).next, passed[partition])
+            if run is not None and self.state.row(partition).is_plain:
+                found.append(run)
+                assert record_at_or_after(self.following[partition]) == run.next_offset
+                self.first.setdefault(partition, run.first_offset)
+                self.following[partition] = run.next_offset
+        self.tell(HandedOver(tuple(found), self.state.waiting, GENERATION))
+        self.perform_due()
+
+    @rule(is_lost=st.booleans())
+    def is_broken_off(self, is_lost: bool) -> None:
+        """A call is broken off after the library has counted its records as delivered."""
+        self.tell(CallBegan(), LibraryCallBegan())
+        messages = self.library.take_all()
+        if not is_lost:
+            self.receive(messages, is_answered=False)
+        assert self.state.is_in_call
+        assigned = self.library.positions
+        self.tell(Interrupted({p: self.library.handed.get(p, INVALID) for p in assigned}))
+        self.perform_due(may_break_off=False)
+
+    @rule(count=st.integers(1, 3))
+    def is_put_back(self, count: int) -> None:
+        before = dict(self.following), dict(self.first), self.news
+        taken, waiting = self.deliverable(count)
+        if self.state.truncations:
+            return
+        self.state = replace(self.state, waiting=(*taken, *waiting))
+        self.is_handed_over(message_count(taken))
+        self.tell(PutBack(taken))
+        self.following, first, self.news = before
+        self.first = {p: offset for p, offset in self.first.items() if p in first}
+        assert messages_of(self.state.waiting) == messages_of((*taken, *waiting))
+
+    @rule()
+    def is_processed(self) -> None:
+        self.tell(Processed())
+        assert not self.state.in_hand
+
+    @rule()
+    def is_committed(self) -> None:
+        owned = self.state.owned
+        assert {p: position.first_offset for p, position in owned.items()} == self.first
+        assert all(position.next_offset == self.following[p] for p, position in owned.items())
+        offsets = {p: position.next_offset for p, position in owned.items()}
+        self.committed.update(offsets)
+        self.tell(Committed(offsets))
+        self.first = {}
+        assert not self.state.owned
+
+    @rule()
+    def is_aborted(self) -> None:
+        self.following.update(self.first)
+        self.first = {}
+        self.tell(Aborted())
+        assert not self.state.positions
+        self.perform_due()
+
+    @rule(partition=partitions, offset=st.integers(0, 30) | st.sampled_from([BEGINNING, END]))
+    def is_sought_by_the_application(self, partition: InputPartition, offset: int) -> None:
+        if partition not in self.library.positions:
+            return
+        self.is_committed()
+        self.library.seek(partition, offset)
+        self.library.drop(partition)
+        if offset != END:
+            self.tell(WorkTakenBack(partition, offset))
+        self.tell(Chosen(partition, offset))
+        self.following[partition] = resolved(partition, offset)
+
+    @rule(partition=partitions, offset=st.integers(0, 30) | st.none(), is_first=st.booleans())
+    def is_assigned_by_hand(self, partition: InputPartition, offset: int | None, is_first: bool) -> None:
+        """Inside on_assign, or after it was unassigned; without an ``offset`` the group decides."""
+        if (partition in self.library.positions) is is_first:
+            return
+        self.is_committed()
+        if is_first:
+            self.assign(partition)
+        elif offset is not None:
+            self.library.drop(partition)
+            self.tell(UnassignedByHand(frozenset({partition})))
+        else:
+            return
+        self.tell(AssignedByHand(frozenset({partition}), replaces=False, without_group=False))
+        self.tell(Chosen(partition, offset))
+        if offset is not None:
+            self.library.seek(partition, offset)
+            self.following[partition] = offset
+
+    @rule(partition=partitions)
+    def is_truncated(self, partition: InputPartition) -> None:
+        """Nothing is handed over until the application has chosen another place, or the partition has left."""
+        if partition in self.library.positions and self.state.row(partition).was_read:
+            self.tell(Truncated(partition, Misplacement(20, 1, 10, 2)))
+            assert partition in self.state.truncations
+
+    @rule()
+    def is_replaced(self) -> None:
+        """The topic was created again: nothing of the old one is left to hand over, or to commit."""
+        ours = frozenset(self.library.positions)
+        state = apply(self.state, TopicReplaced("orders", ours))
+        assert not state.waiting
+        assert not state.owned.keys() & ours
+
+    @rule(partition=partitions)
+    def is_paused_by_the_application(self, partition: InputPartition) -> None:
+        if partition in self.library.positions:
+            self.library.pause(frozenset({partition}))
+            self.tell(Paused(frozenset({partition})))
+
+    @rule(partition=partitions)
+    def is_resumed_by_the_application(self, partition: InputPartition) -> None:
+        if self.state.row(partition).is_paused:
+            self.tell(Resumed(frozenset({partition})))
+            self.perform_due()
+
+    @rule(is_broken_off=st.booleans())
+    def is_drained(self, is_broken_off: bool) -> None:
+        pausing = frozenset(
+            p for p in self.state.assigned - self.state.paused if not self.state.rows[p].awaits_first_record
+        )
+        self.tell(CallBegan(), DrainBegan(pausing))
+        self.library.pause(pausing)
+        if is_broken_off:
+            self.is_broken_off(is_lost=True)
+            return
+        self.tell(LibraryCallBegan())
+        self.receive(self.library.take_all(), is_answered=True)
+        self.tell(DrainEnded())
+        self.perform_due()
+
+    @rule()
+    def is_given_back(self) -> None:
+        self.tell(WaitingGivenBack())
+        assert all(run.is_error for run in self.state.waiting)
+        self.perform_due()
+
+    # -- what always holds -------------------------------------------------------------------------------------------
+
+    @invariant()
+    def the_rows_in_view_are_those_that_need_it(self) -> None:
+        if hasattr(self, "state"):
+            rows = self.state.rows
+            assert self.state.odd == {p for p, row in rows.items() if not row.is_plain}
+            assert self.state.worked == {p for p, row in rows.items() if row.work or row.orphan}
+
+    @invariant()
+    def no_error_event_is_lost(self) -> None:
+        if hasattr(self, "state"):
+            assert message_count(run for run in self.state.waiting if run.is_error) == self.news
+
+    def teardown(self) -> None:
+        """Everything that is assigned and not paused goes on: nothing stays withheld, paused or elsewhere."""
+        if not hasattr(self, "state"):
+            return
+        for partition in self.state.truncations:
+            self.is_sought_by_the_application(partition, 0)
+        for _ in range(12):
+            self.perform_due(may_break_off=False)
+            for partition in self.library.positions:
+                self.library.fetch_ahead(partition, 1)
+            self.is_fetched_at_last()
+            self.is_handed_over(100)
+        ours = self.library.positions.keys() - self.state.paused - self.state.missing_starts
+        ours -= {p for p in ours if self.library.positions[p] is None}
+        assert ours <= {p for p in ours if self.state.row(p).was_read}
+
+    def is_fetched_at_last(self) -> None:
+        self.tell(CallBegan(), LibraryCallBegan())
+        self.receive(self.library.take_all(), is_answered=True)
+        self.perform_due(may_break_off=False)
+
+
+TestPartitions = Partitions.TestCase
+TestPartitions.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
