@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client.confluent.call_stack import TrackedCalls
+from eos_client.confluent.call_marks import CallMarks
 from eos_client.confluent.failures.client_failures import configuration_refused
 from eos_client.confluent.failures.kafka_errors import ErrorTranslation
 
@@ -126,12 +126,12 @@ class CallbackGuard:
         return call
 
     def running(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        """Run ``callback`` in a frame that `is_running` recognises."""
-        callback(*arguments)
+        """Run ``callback``, so that `is_running` and `is_in_a_callback` know it."""
+        _CALLBACKS.run(self, callback, *arguments)
 
     def is_running(self) -> bool:
         """Whether the calling thread is inside a callback of this client."""
-        return _RUNNING.is_any_running(self)
+        return _CALLBACKS.is_under_way(self)
 
     def added_to(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``settings`` with every callback guarded that is served inside a call.
@@ -197,12 +197,13 @@ class _Deferring(AbstractContextManager[None]):
             self._errors.raise_kept()
 
 
-_RUNNING = TrackedCalls(CallbackGuard.running)
+_CALLBACKS = CallMarks()
+"""Those of all clients: a callback of a consumer may call the producer whose call has served it."""
 
 
 def is_in_a_callback() -> bool:
     """Whether the calling thread is inside a callback of any client of ours."""
-    return _RUNNING.is_any_running()
+    return _CALLBACKS.is_under_way()
 
 
 def built(client: str, build: Callable[[dict[str, Any]], T], settings: Mapping[str, Any]) -> T:

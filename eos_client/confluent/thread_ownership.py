@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from eos_client.confluent.call_stack import TrackedCalls
+from eos_client.confluent.call_marks import CallMarks, enter
 from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.errors import ClientClosedError, WrongThreadError
@@ -28,10 +28,11 @@ class ThreadOwnership:
     """Who may call a client: its polling thread, or, before anybody polls, one thread at a time.
 
     The thread that polls (or produces) first becomes the owner and stays it until it ends. ``shared``: any thread may
-    call the client, until `end_sharing`.
+    call the client, until `end_sharing`. ``marks``: those of the client's calls, which its parts share.
     """
 
-    def __init__(self, client: str, *, shared: bool = False) -> None:
+    def __init__(self, client: str, marks: CallMarks | None = None, *, shared: bool = False) -> None:
+        self.marks = marks or CallMarks()
         self._client = client
         self._shared = shared
         self._owner: threading.Thread | None = None
@@ -56,8 +57,9 @@ class ThreadOwnership:
 
     @property
     def _other_owner(self) -> threading.Thread | None:
+        # Not by is_alive(): if an exception strikes inside it, Python 3.11 takes the thread for ended from then on.
         owner = self._owner
-        is_other = owner is not None and owner.is_alive() and owner is not threading.current_thread()
+        is_other = owner is not None and owner is not threading.current_thread() and owner in threading.enumerate()
         return owner if is_other else None
 
     def end_sharing(self) -> None:
@@ -162,6 +164,7 @@ class NeverBuilt:
     """Stands for the ownership of a client whose subclass did not call ``super().__init__()``, and for its parts."""
 
     is_owned_by_caller = False
+    marks = CallMarks()
     _OF_EVERY_CLIENT = frozenset({"list_topics", "cluster_id", "set_sasl_credentials"})
 
     def __init__(self, message: str) -> None:
@@ -189,6 +192,7 @@ class _Owned(Protocol):
     def _ownership(self) -> ThreadOwnership | NeverBuilt: ...
 
 
+CALL = "a call of the client"
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound=_Owned)
@@ -201,7 +205,7 @@ def owned(
 
     ``exclusive``: refuse the call while another call of the same client is under way, that is, in a signal handler or,
     unless ``allow_in_callbacks``, in a callback: records that the outer call has not handed over yet must not be
-    committed or sought, and a closed client must not be used. See `call_stack.in_library`, too.
+    committed or sought, and a closed client must not be used. See `call_marks.in_library`, too.
     """
 
     def decorate(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
@@ -209,51 +213,48 @@ def owned(
 
         @functools.wraps(method)
         def checked(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+            if exclusive:
+                refuse_nested(self, name, allow_in_callbacks=allow_in_callbacks)
             ownership = self._ownership
-            if exclusive and OWNED_CALLS.is_any_running(self, skip_frames=1):
-                _refuse_inside(name, allow_in_callbacks=allow_in_callbacks)
-            if ownership.is_owned_by_caller:
-                return method(self, *args, **kwargs)
-            with ownership.admit(name, claims=claims):
-                return method(self, *args, **kwargs)
+            marks = ownership.marks
+            outside = enter(marks, CALL)
+            try:
+                if ownership.is_owned_by_caller:
+                    return method(self, *args, **kwargs)
+                with ownership.admit(name, claims=claims):
+                    return method(self, *args, **kwargs)
+            finally:
+                marks.stack = outside
 
         return cast("Callable[Concatenate[S, P], R]", checked)
 
     return decorate
 
 
-F = TypeVar("F", bound=Callable[..., object])
-
-
-def counts_as_call(method: F) -> F:
+def counts_as_call(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Let ``method``, which goes on after it has called one that is `owned`, count as a call until it returns."""
-    OWNED_CALLS.add(method)
-    return method
+
+    @functools.wraps(method)
+    def counted(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+        marks = self._ownership.marks
+        outside = enter(marks, CALL)
+        try:
+            return method(self, *args, **kwargs)
+        finally:
+            marks.stack = outside
+
+    return cast("Callable[Concatenate[S, P], R]", counted)
 
 
-def refuse_nested(client: _Owned, name: str) -> None:
-    """Raise TransactionStateError if the caller, which `counts_as_call`, is inside another call of ``client``."""
-    if OWNED_CALLS.is_any_running(client, skip_frames=2):
-        _refuse_inside(name)
-
-
-def is_in_call(client: object) -> bool:
+def is_in_call(client: _Owned) -> bool:
     """Whether the calling thread is inside a call of ``client``, or of a part that shares its ownership."""
-    return OWNED_CALLS.is_any_running(client)
+    return client._ownership.marks.is_under_way(CALL)  # noqa: SLF001  # what `owned` asks of it
 
 
-def _refuse_inside(name: str, *, allow_in_callbacks: bool = False) -> None:
-    if allow_in_callbacks and is_in_a_callback():
-        return
-    raise misplaced_call(
-        f"{name}() inside another call of the same client, by a callback or a signal handler: the call that was "
-        f"interrupted has not returned yet. Let the callback or handler return, or raise, and call {name}() then"
-    )
-
-
-@owned()
-def _any_call(_: _Owned) -> None:
-    """Provide the code object that all methods wrapped by `owned` share."""
-
-
-OWNED_CALLS = TrackedCalls(_any_call, shared="_ownership")
+def refuse_nested(client: _Owned, name: str, *, allow_in_callbacks: bool = False) -> None:
+    """Raise TransactionStateError inside a call of ``client``, with ``allow_in_callbacks`` only in a signal handler."""
+    if is_in_call(client) and not (allow_in_callbacks and is_in_a_callback()):
+        raise misplaced_call(
+            f"{name}() inside another call of the same client, by a callback or a signal handler: the call that was "
+            f"interrupted has not returned yet. Let the callback or handler return, or raise, and call {name}() then"
+        )

@@ -60,7 +60,7 @@ def test_nothing_is_collected_for_consumers_that_were_closed_or_are_of_other_gro
 
 def test_members_that_are_in_use_stay(bootstrap, collected):
     first, second = member(bootstrap), member(bootstrap)
-    assert not first._membership.is_closed
+    assert not first._membership.state.is_closed
     first.close()
     second.close()
 
@@ -71,7 +71,7 @@ class ClosesItself(EosConsumer):
     found: ClassVar[list[bool]] = []
 
     def __del__(self) -> None:
-        self.found.append(self._membership.is_closed)
+        self.found.append(self._membership.state.is_closed)
         self.close()
 
 

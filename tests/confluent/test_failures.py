@@ -17,7 +17,6 @@ from eos_client.confluent.callback_guard import CallbackGuard, built
 from eos_client.confluent.failures.client_failures import configuration_refused, lacks_credentials, misplaced_call
 from eos_client.confluent.failures.consumer_failures import (
     commit_refused,
-    committed_offsets_unknown,
     consumer_errors,
     event_code,
     input_error,
@@ -366,8 +365,6 @@ class TestConsumerErrors:
             raise original
         assert isinstance(caught.value, KafkaException)
         assert caught.value.args[0].code() == code
-        read = committed_offsets_unknown(frozenset({InputPartition("a", 0)}), 1.0, original, "billing")
-        assert isinstance(read, errors.ClusterUnfitError)
 
     @pytest.mark.parametrize("code", sorted(REFUSED_BY_GROUP))
     def test_a_call_of_a_consumer_that_its_group_has_refused_says_that_the_cluster_is_to_be_repaired(self, code):

@@ -6,9 +6,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.confluent.call_marks import CallMarks
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.core.model import InputPartition
-from eos_client.errors import ClusterUnfitError, FatalClientError
+from eos_client.errors import ClusterUnfitError
 
 ORDERS = InputPartition("orders", 0)
 
@@ -20,20 +21,7 @@ def given_up(reason):
         raise KafkaException(error)
 
     settings = {"group.id": "billing", "auto.offset.reset": "earliest"}
-    return LibraryConsumer(settings, lambda _: SimpleNamespace(committed=committed), MONOTONIC_CLOCK)
-
-
-@pytest.mark.parametrize(
-    ("reason", "kind"),
-    [
-        ("Broker: Consumer group has reached maximum size", ClusterUnfitError),
-        ("Static consumer fenced by other consumer with same group.instance.id", FatalClientError),
-    ],
-)
-def test_no_later_call_is_promised_where_the_offsets_of_a_consumer_that_was_given_up_are_read(reason, kind):
-    with pytest.raises(kind, match=reason) as caught:
-        given_up(reason).committed_or_raise([ORDERS], 1.0)
-    assert "go on with the same clients" not in str(caught.value)
+    return LibraryConsumer(settings, lambda _: SimpleNamespace(committed=committed), MONOTONIC_CLOCK, CallMarks())
 
 
 def test_the_group_that_does_not_admit_the_consumer_is_named_where_its_offsets_are_read():

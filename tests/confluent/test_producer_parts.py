@@ -28,7 +28,7 @@ from eos_client.errors import (
 )
 from eos_client.observe import Counters, ProducerRebuilt
 from eos_client.ports import OutputRecord
-from tests.confluent.test_consumer_parts import PACKAGE, written_from_outside
+from tests.confluent.test_own_state import PACKAGE, written_from_outside
 from tests.confluent.threads import StoppedClock
 
 LIMIT_S = 1.0

@@ -5,6 +5,7 @@ import json
 from confluent_kafka import Consumer
 
 from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.confluent.call_marks import CallMarks
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.core.model import InputPartition
 from tests.support.waiting import wait_for
@@ -33,7 +34,7 @@ SETTINGS = {
 
 
 def test_what_the_statistics_tell_is_taken_once_without_partitions_of_which_nothing_is_known():
-    library = LibraryConsumer(SETTINGS, lambda settings: settings["stats_cb"], MONOTONIC_CLOCK)
+    library = LibraryConsumer(SETTINGS, lambda settings: settings["stats_cb"], MONOTONIC_CLOCK, CallMarks())
     assert library.take_stable_ends() is None
     library.raw(TOLD)
     assert library.take_stable_ends() == {InputPartition("orders", 0): 7}
@@ -41,7 +42,7 @@ def test_what_the_statistics_tell_is_taken_once_without_partitions_of_which_noth
 
 
 def test_the_statistics_of_the_real_library_can_be_read():
-    library = LibraryConsumer(SETTINGS, Consumer, MONOTONIC_CLOCK)
+    library = LibraryConsumer(SETTINGS, Consumer, MONOTONIC_CLOCK, CallMarks())
     library.raw.subscribe(["orders"])
     assert wait_for(lambda: library.take_stable_ends() == {}, "statistics", lambda: library.raw.poll(0.05))
     library.raw.close()

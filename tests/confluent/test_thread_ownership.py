@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, suppress
+from unittest import mock
 
 import pytest
 
@@ -166,6 +167,16 @@ def test_ownership_passes_on_when_the_owners_thread_has_ended(client):
     assert client.memberid() == "m"
     assert client.poll_nothing() == "nothing"
     with pytest.raises(WrongThreadError):
+        elsewhere(client.memberid)
+
+
+def test_an_owner_that_python_takes_for_ended_is_the_owner_as_long_as_it_runs(client):
+    """In 3.11 an exception that strikes inside ``is_alive()`` marks the thread as stopped for good."""
+    client.poll_nothing()
+    with (
+        mock.patch.object(threading.current_thread(), "is_alive", return_value=False),
+        pytest.raises(WrongThreadError),
+    ):
         elsewhere(client.memberid)
 
 

@@ -52,13 +52,11 @@ MEMBER_CALLS: dict[str, tuple[Any, ...]] = {
     "close": (),
     "list_topics": (None, 0.01),
     "put_back": ([],),
-    "record_manual_commits": (0.01,),
     "serve_errors": (),
     "snapshot": (),
 }
 FETCHING_CALLS: dict[str, tuple[Any, ...]] = {
     "prefetch": (),
-    "rejoin": (),
     "rewind": (),
     "serve_callbacks": (),
     "wait_while_paused": (0.01,),

@@ -7,30 +7,26 @@ sessions and the loop hold this consumer, and the parts that they need of it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException
 
 from eos_client.config.client_settings import safe_consumer_settings
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
-from eos_client.confluent.consumer.fetched_records import (
-    Batch,
-    RecordRun,
-    in_order_without,
-    offset_gaps,
-)
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.library_consumer import (
     ConsumerFactory,
     LibraryConsumer,
-    ResetPolicy,
     TopicPartition,
+    to_kafka,
     with_epoch,
 )
 from eos_client.confluent.consumer.membership import Membership
-from eos_client.confluent.consumer.partition_parts import PartitionParts
+from eos_client.confluent.consumer.partition_table import PartitionTable
+from eos_client.confluent.consumer.plain_offsets import PlainOffsets, PlainUse
 from eos_client.confluent.consumer.safe_close import close_in_time
+from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.failures.consumer_failures import consumer_closed
 from eos_client.confluent.failures.position_failures import (
     beyond_the_end,
@@ -40,12 +36,54 @@ from eos_client.confluent.failures.position_failures import (
 )
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.model import InputPartition, InputPosition, InputPositions
-from eos_client.core.passed_offsets import ends_in_markers_of_others, passed_work
+from eos_client.core.leader_epochs import Misplacement
+from eos_client.core.membership_events import TopicsAssigned
+from eos_client.core.model import InputPartition, InputPositions, Partitions
+from eos_client.core.partition_events import (
+    AssignedByHand,
+    CallEnded,
+    Chosen,
+    Closed,
+    Committed,
+    HandedOver,
+    LibraryResumed,
+    Misplaced,
+    Passed,
+    Paused,
+    Processed,
+    PutBack,
+    Resumed,
+    RewindsRepeated,
+    Truncated,
+    UnassignedByHand,
+    WorkForgotten,
+    WorkTakenBack,
+)
+from eos_client.core.partition_states import BEGINNING, SEEK_ATTEMPTS_MAX, ConsumerState, apply
+from eos_client.core.passed_offsets import PassedOffset, ends_in_markers_of_others, passed_run
+from eos_client.core.record_runs import Run, message_count, messages_of, runs, take
 from eos_client.ports import Clock, MembershipSnapshot, input_partitions
 
-_BEFORE_UNCOMMITTED = (OFFSET_BEGINNING, OFFSET_STORED, OFFSET_INVALID)
+_GROUP_DECIDES = (OFFSET_STORED, OFFSET_INVALID)
+_BEFORE_UNCOMMITTED = (BEGINNING, *_GROUP_DECIDES)
 """Logical offsets that lie before everything that was handed over and is not committed."""
+
+
+class Delivery(NamedTuple):
+    """``runs`` that are about to be handed over, and those that go on ``waiting``."""
+
+    runs: tuple[Run, ...]
+    waiting: tuple[Run, ...]
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages of its runs."""
+        return messages_of(self.runs)
+
+    @property
+    def has_events(self) -> bool:
+        """Whether there are error events among its messages."""
+        return any(run.is_error for run in self.runs)
 
 
 class ConfluentConsumer:
@@ -55,6 +93,7 @@ class ConfluentConsumer:
     ``report`` receives what ``close`` could not do or does not raise, and what keeps records waiting.
     ``settings`` are librdkafka's, with the defaults of this package. ``work_since``: when the first record of the open
     work was handed over, by the clock.
+    ``has_delivered_events``: whether error events are among what was handed over last.
     ``was_left_behind``: the client library did not close in time, so leaving the group was not confirmed.
     """
 
@@ -71,23 +110,41 @@ class ConfluentConsumer:
         self.ownership = self._ownership = ownership
         self._clock = clock
         self._report = report
-        self._may_commit_by_hand = False
         self.gate = gate
-        self.library = LibraryConsumer(safe_consumer_settings(settings), factory or CONFLUENT_KAFKA.consumer, clock)
+        self.library = LibraryConsumer(
+            safe_consumer_settings(settings), factory or CONFLUENT_KAFKA.consumer, clock, ownership.marks
+        )
         self.settings: Mapping[str, Any] = self.library.settings
-        self.parts = parts = PartitionParts(self.library, commit_starts, report, clock)
-        self.handed, self.plain = parts.handed, parts.plain
-        self.membership = Membership(self.library, ownership, parts, clock)
-        self.fetching = Fetching(self.library, self.membership, ownership, parts, report, clock)
+        self.plain = PlainOffsets()
+        self.table = table = PartitionTable(self.library, clock)
+        self.starts = StartOffsets(self.library, table, commit_starts, report, clock)
+        self.membership = Membership(self.library, ownership, table, self.starts, clock)
+        self.fetching = Fetching(self.library, self.membership, ownership, table, self.starts, clock)
         self.work_since = 0.0
+        self.has_delivered_events = False
         self.was_left_behind = False
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
     @property
+    def state(self) -> ConsumerState:
+        """What is true of the partitions."""
+        return self.table.state
+
+    @property
     def positions(self) -> InputPositions:
-        """Uncommitted work by partition."""
-        return self.handed.work.positions
+        """Uncommitted work by partition, with that of partitions that have left."""
+        return self.table.state.positions
+
+    @property
+    def has_records_in_hand(self) -> bool:
+        """Whether records were handed over that are not known to be processed yet."""
+        return self.table.state.in_hand
+
+    @property
+    def can_serve_callbacks(self) -> bool:
+        """Whether it is open, and not inside a rebalance callback already."""
+        return not (self.membership.in_callback or self.membership.state.is_closed)
 
     @owned()
     def snapshot(self) -> MembershipSnapshot:
@@ -96,7 +153,7 @@ class ConfluentConsumer:
 
     def require_open(self) -> None:
         """Raise ClientClosedError where nothing can be committed by this consumer any more."""
-        if self.membership.is_closed and not self.membership.in_callback:
+        if self.membership.state.is_closed and not self.membership.in_callback:
             raise consumer_closed()
 
     @owned()
@@ -105,56 +162,109 @@ class ConfluentConsumer:
 
         Records, and a fatal error, which is reported only once, are kept for a later call.
         """
-        self.fetching.fetch_for_later(1, 0)
+        self.fetching.fetch(1, 0)
+
+    # -- between the calls that hand records over ----------------------------------------------------------------------
+
+    def serve_callbacks(self, *, drain: bool = False) -> None:
+        """Serve rebalance callbacks that are due; with ``drain`` all of them."""
+        self.fetching.serve_callbacks(drain=drain)
+
+    def wait_while_paused(self, limit_s: float) -> None:
+        """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
+        self.fetching.wait_while_paused(limit_s)
+
+    def prefetch(self) -> None:
+        """Take records that are there already, for a later call; serves callbacks."""
+        self.fetching.prefetch()
+
+    def rewind(self, *, in_call: bool) -> None:
+        """Go back to the first uncommitted record of each partition; ``in_call``: once the call that runs returns."""
+        if in_call:
+            self.fetching.rewind_soon()
+        else:
+            self.fetching.rewind()
 
     # -- what is handed over -----------------------------------------------------------------------------------------
     #
     # A record at an unexpected offset is not handed over, nor one of a topic that was deleted and recreated. Seeks and
     # put_back() change the next expected offset.
 
-    def next_batch(self, count: int, timeout: float) -> list[Any]:
-        """Return up to ``count`` messages within ``timeout`` seconds, and count them as handed over."""
+    def next_delivery(self, count: int, timeout: float) -> Delivery:
+        """Return up to ``count`` messages within ``timeout`` seconds; `handed_over` counts them as handed over.
+
+        Fewer messages than ``count`` are too few for a batch, so what the library has already is fetched as well.
+        """
         count = operator.index(count)  # the client library takes a TypeError for an exception out of a callback
         if self.library.fatal is not None:
-            return self.fetching.last_events()
-        self.parts.starts.require_starts()
-        if self.membership.needs_sync:
+            return Delivery(self.fetching.last_events(), ())
+        self.starts.require_starts()
+        if self.membership.state.needs_sync:
             self.fetching.drain_in_call()
-        batch = self._take(count) if self.parts.records else None
-        return self._hand_over(batch or self.fetching.fetch_in_time(count, timeout))
+        ready_count = self._ready_count()
+        if ready_count == 0 or count <= 0:
+            self.fetching.fetch_in_time(count, timeout)
+        elif ready_count < count:
+            self.fetching.fetch(count - ready_count, 0)
+        return self._deliverable(count)
 
-    def _take(self, count: int) -> Batch:
-        """Take buffered messages; fewer than ``count`` are too few for a batch, so what is there already is fetched."""
-        records, paused = self.parts.records, self.library.paused_by_application
-        if 0 < (ready := len(records.ready(paused))) < count:
-            self.fetching.fetch_for_later(count - ready, 0)
-        messages = records.take(count, self.library.paused_by_application) if count > 0 else []
-        return Batch(messages, one_topic=self.membership.is_of_one_topic)
+    def _ready_count(self) -> int:
+        state = self.table.state
+        if not state.waiting:
+            return 0
+        paused = state.paused
+        return message_count(run for run in state.waiting if run.partition not in paused)
 
-    def _hand_over(self, batch: Batch) -> list[Any]:
-        """Count records as uncommitted work and return them, up to the first that may not be handed over."""
-        for topic in self.fetching.replaced_topics:
-            return self._stop_at(batch, 0, topic_replaced(topic))
-        messages, handed, reads = batch.messages, self.handed, self.parts.reads
-        for partition, misplacement in reads.truncated.items():
-            return self._stop_at(batch, 0, log_truncated(partition, misplacement))
-        if messages and not handed.work.positions:
-            self.work_since = self._clock()
-        for run in batch.runs:
-            if not run.is_error:
-                if reads.starts_too_early(run):
-                    return self._stop_at_misplaced(batch, run)
-                epoch = reads.read(run, messages)
-                generation = self.membership.synced_generation
-                gaps = offset_gaps(messages, run)
-                position = InputPosition(run.first_offset, run.next_offset, generation, epoch, gaps)
-                handed.hand_over(run.partition, position)
-            else:
-                self.library.record_fatal(messages[run.start : run.stop])
-            refusal = forbidden_reset(run.partition, messages[run.stop - 1])
+    def _deliverable(self, count: int) -> Delivery:
+        """Return what may be handed over now, up to the first run that may not; raises why where that comes first."""
+        state = self.table.state
+        for topic in state.replaced_topics:
+            raise self._refused(topic_replaced(topic))
+        if state.stopping:
+            for partition, misplacement in state.truncations.items():
+                raise self._refused(log_truncated(partition, misplacement))
+        taken, waiting = take(state.waiting, count, state.paused)
+        last: dict[InputPartition, Run] = {}
+        for index, run in enumerate(taken):
+            refusal = self._refusal_of_events(run) if run.is_error else None
+            misplaced = None if run.is_error else state.misplacement(run, last.get(run.partition))
+            if misplaced is not None:
+                refusal = self._refusal_of_misplaced(run, misplaced, were_read=run.partition in last)
+                if refusal is None:
+                    return Delivery(taken[:index], _without_records_of(run.partition, (*taken[index:], *waiting)))
             if refusal is not None:
-                return self._stop_at(batch, run.stop - 1, refusal)
-        return messages
+                if index == 0:
+                    raise self._refused(refusal)
+                return Delivery(taken[:index], (*taken[index:], *waiting))
+            last[run.partition] = run
+        return Delivery(taken, waiting)
+
+    def _refused(self, refusal: KafkaException) -> KafkaException:
+        self.table.tell(CallEnded())
+        return refusal
+
+    def _refusal_of_events(self, run: Run) -> KafkaException | None:
+        self.library.record_fatal(run.messages)
+        return forbidden_reset(run.partition, run.messages[0])
+
+    def _refusal_of_misplaced(self, run: Run, misplacement: Misplacement, *, were_read: bool) -> KafkaException | None:
+        """Return the error of a truncated log, or of one that ends too early; None where it is to be sought again."""
+        partition, row = run.partition, self.table.state.row(run.partition)
+        if misplacement.shows_truncation(were_read=row.was_read or were_read):
+            self.table.tell(Truncated(partition, misplacement))
+            return log_truncated(partition, misplacement)
+        end = self.library.end_of(partition)
+        if (end is None or end >= misplacement.expected) and row.attempts < SEEK_ATTEMPTS_MAX:
+            self.table.tell(Misplaced(partition))
+            return None
+        return beyond_the_end(partition, misplacement.expected, run.first_offset)
+
+    def handed_over(self, delivery: Delivery) -> ConsumerState:
+        """Return the state in which the application has what is delivered; assigning it is the last step of a call."""
+        self.has_delivered_events = delivery.has_events
+        if delivery.runs and not self.table.state.worked:
+            self.work_since = self._clock()
+        return apply(self.table.state, HandedOver(*delivery, self.membership.state.synced_generation))
 
     @owned(claims=True)
     def hand_over_passed(self) -> bool:
@@ -164,123 +274,98 @@ class ConfluentConsumer:
         away until something comes from there.
         """
         self.fetching.begin_call()
-        work = self._passed_work()
-        if work and not self.handed.work.positions:
-            self.work_since = self._clock()
-        for partition, position in work.items():
-            self.parts.reads.pass_over(partition, position)
-            self.handed.hand_over(partition, position)
-        self.handed.journal = None
-        return bool(work)
+        passed = tuple(self._passed_runs())
+        self.table.state = self.handed_over(Delivery(passed, self.table.state.waiting))
+        return bool(passed)
 
-    def _passed_work(self) -> InputPositions:
-        parts = self.parts
-        undecided_or_waiting = parts.undecided.keys() | parts.records.spans().keys()
-        ours = self.membership.assigned - undecided_or_waiting
-        ours -= parts.rewinding.repeat(ours)
-        passed = self.library.passed_offsets(ends_in_markers_of_others(ours))
-        starting = parts.starts.waiting
-        parts.starts.check_passed(passed)
-        generation, next_offsets = self.membership.synced_generation, self.handed.next_offsets
-        found = {p: passed_work(next_offsets.get(p), passed[p], generation) for p in passed.keys() - starting}
-        return {partition: work for partition, work in found.items() if work is not None}
+    def _passed_runs(self) -> list[Run]:
+        table = self.table
+        ours = self.membership.state.assigned - {run.partition for run in table.state.waiting if not run.is_error}
+        unsettled = frozenset(p for p in ours & table.state.odd if table.state.rows[p].reached is not None)
+        table.tell(RewindsRepeated(unsettled))
+        table.perform_due()
+        passed = self.library.passed_offsets(ends_in_markers_of_others(ours - unsettled))
+        starting = frozenset(p for p in passed.keys() & table.state.odd if table.state.rows[p].awaits_first_record)
+        self._check_starts({partition: passed[partition] for partition in starting})
+        next_offsets = {partition: table.state.row(partition).next for partition in passed.keys() - starting}
+        found = [passed_run(partition, following, passed[partition]) for partition, following in next_offsets.items()]
+        return [run for run in found if run is not None]
 
-    def _stop_at(self, batch: Batch, index: int, refusal: KafkaException) -> list[Any]:
-        """Return the messages before ``index`` and buffer the rest; raises ``refusal`` if ``index`` is 0."""
-        self.parts.records.put_first(batch.messages[index:])
-        if index == 0:
-            self.handed.journal = None
-            raise refusal
-        return batch.messages[:index]
+    def _check_starts(self, passed: Mapping[InputPartition, PassedOffset]) -> None:
+        """Seek the partitions whose start has ``passed`` offsets without a record before any record came.
 
-    def _stop_at_misplaced(self, batch: Batch, run: RecordRun) -> list[Any]:
-        """Refuse a truncated log; seek to the expected offset if the log has it; else restart a topic of a pattern."""
-        parts, partition = self.parts, run.partition
-        misplacement = parts.reads.misplacement(run, batch.messages[run.start].leader_epoch())
-        if misplacement.shows_truncation(were_read=parts.reads.has_read(partition)):
-            parts.reads.truncated[partition] = misplacement
-            return self._stop_at(batch, run.start, log_truncated(partition, misplacement))
-        expected, end = misplacement.expected, self.library.end_of(partition)
-        if (end is None or end >= expected) and parts.reads.count_seek(partition):
-            parts.seeks.seek(partition, expected)
-            self._keep_others(batch, run)
-        elif self.membership.is_by_pattern(partition.topic):
-            self._keep_others(batch, run)
-            parts.restart_recreated(frozenset({partition}))
-        else:
-            return self._stop_at(batch, run.start, beyond_the_end(partition, expected, run.first_offset))
-        return batch.messages[: run.start]
-
-    def _keep_others(self, batch: Batch, run: RecordRun) -> None:
-        """Drop everything from ``run`` on that is of its partition, and keep the rest for later."""
-        misplaced = frozenset({run.partition})
-        self.parts.records.drop_of(misplaced)
-        self.parts.records.put_first(in_order_without(misplaced, batch.messages[run.start :]))
+        They are treated as a first record is: the client library may have started elsewhere, and it asks the broker
+        whether the log was truncated only where it is sought with a leader epoch.
+        """
+        if passed:
+            first = tuple(Run(p, (), offset, offset, ((offset, epoch),)) for p, (offset, epoch) in passed.items())
+            self.starts.find_due(first)
+            self.table.tell(Passed(first))
+            self.table.perform_due()
 
     @owned()
     def put_back(self, batch: Sequence[Any]) -> None:
         """Take back the unprocessed end of the last batch; the next call returns it first."""
-        is_outermost = self.handed.begin_change()
-        returned = Batch(list(batch))
-        first_offsets = {run.partition: run.first_offset for run in reversed(returned.runs) if not run.is_error}
-        for partition, first_offset in first_offsets.items():
-            self.handed.take_back(partition, first_offset)
-            self.parts.reads.expect_next(partition, first_offset)
-        self.parts.records.put_first(returned.messages)
-        self.handed.end_change(is_outermost=is_outermost)
+        self.table.tell(PutBack(tuple(runs(list(batch)))))
 
     def seek(self, partition: TopicPartition) -> None:
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
-        is_outermost = self.handed.begin_change()
         self.library.raw.seek(partition)
-        key = InputPartition(partition.topic, partition.partition)
+        key, state = InputPartition(partition.topic, partition.partition), self.table.state
         if partition.offset >= 0 or partition.offset in _BEFORE_UNCOMMITTED:
-            self.handed.record_seek(key, partition.offset)
-        self.parts.continue_at([partition])
-        self.parts.records.drop_of(frozenset({key}))
-        self.parts.rewinding.forget(frozenset({key}))
-        self.handed.end_change(is_outermost=is_outermost)
+            state = apply(state, WorkTakenBack(key, partition.offset))
+        self.table.state = apply(state, _choice(partition))
+        self.table.resume_due()
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the offset of the next record to hand over; the library's own is past records that wait here."""
-        self.handed.undo()
         positions: list[TopicPartition] = self.library.raw.position(partitions)
-        waiting = {partition: first for partition, (first, _) in self.parts.records.spans().items()}
+        state = self.table.state
         for position in positions:
             key = InputPartition(position.topic, position.partition)
-            is_open = self.handed.journal is not None
-            first = self.handed.next_offsets.get(key) if is_open else waiting.get(key)
+            row = state.row(key)
+            first = row.next if state.is_in_call else state.first_waiting(key)
             if first is not None and first >= 0:
                 position.offset = first
-            elif is_open or key in self.parts.starts.waiting:
+            elif state.is_in_call or row.awaits_first_record:
                 # The library may have counted records that were not handed over.
                 position.offset = OFFSET_INVALID
         return positions
 
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Stop fetching ``partitions`` until the application resumes them or they leave."""
+        self.library.raw.pause(partitions)
+        self.table.tell(Paused(input_partitions(partitions)))
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch ``partitions`` again; those that are withheld are resumed when their start offset is known."""
+        withheld = self.table.state.withheld
+        if not withheld:
+            self.library.raw.resume(partitions)
+        keys = input_partitions(partitions)
+        if withheld:
+            self.library.raw.resume(to_kafka(keys - withheld))
+        self.table.tell(Resumed(keys))
+        self.table.tell(LibraryResumed(keys - withheld))
+
     # -- committed and aborted work ----------------------------------------------------------------------------------
 
-    def record_committed(self, positions: InputPositions) -> None:
-        """Record that a transaction has committed ``positions``: stored offsets up to them are dropped."""
-        for partition, position in dict(positions).items():
-            self.handed.work.mark_committed_up_to(partition, position.next_offset)
-        self.plain.drop_stored({partition: position.next_offset for partition, position in positions.items()})
+    def record_committed(self, offsets: Mapping[InputPartition, int]) -> None:
+        """Record that the group has committed ``offsets``."""
+        self.table.tell(Committed(offsets))
+
+    def mark_processed(self) -> None:
+        """Record that everything handed over so far was processed, and its outputs were written."""
+        self.table.tell(Processed())
+
+    def forget_work(self, partitions: Partitions) -> None:
+        """Drop what was handed over of ``partitions``: nothing will commit it."""
+        self.table.tell(WorkForgotten(partitions))
 
     def consumer_group_metadata(self) -> Any:
         """Return the opaque group metadata as of now, for a transaction that the application commits by itself."""
-        self._may_commit_by_hand = True
+        self.plain.record_use(PlainUse.METADATA)
         return self.library.raw.consumer_group_metadata()
-
-    @owned()
-    def record_manual_commits(self, timeout_s: float) -> None:
-        """Record what the application's own transactions have committed: an abort must not rewind to before that.
-
-        Raises ClusterUnavailableError when the group does not say so within ``timeout_s`` seconds, as while such a
-        transaction is open.
-        """
-        if self._may_commit_by_hand and (ours := frozenset(self.handed.work.owned)):
-            for partition, offset in self.library.committed_or_raise(ours, timeout_s).items():
-                self.handed.work.mark_committed_up_to(partition, offset)
-        self._may_commit_by_hand = False
 
     @staticmethod
     def offset_after(message: Any) -> TopicPartition:
@@ -292,22 +377,10 @@ class ConfluentConsumer:
 
     def nothing_to_commit(self, *, asynchronous: bool) -> None:
         """Raise _NO_OFFSET for a synchronous commit of nothing, as confluent_kafka does."""
-        if self.membership.is_closed:
+        if self.membership.state.is_closed:
             self.library.raw.memberid()  # which raises RuntimeError, but inside a callback that close() runs
         if not asynchronous:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
-
-    def fence_commits(self) -> None:
-        """Rejoin the group as a new member if a plain commit could still be applied after the next transaction.
-
-        Within one generation the broker would not refuse it. Pending offsets are committed while leaving. The group is
-        not left while a commit is unanswered, because its result would be lost.
-        """
-        to_fence = self.plain.unfenced & self.membership.assigned or self.plain.pending
-        if not to_fence or self.plain.unanswered():
-            return
-        self._sync_before_leaving()
-        self.fetching.rejoin()
 
     # -- the group ---------------------------------------------------------------------------------------------------
 
@@ -322,39 +395,33 @@ class ConfluentConsumer:
 
     def _sync_before_leaving(self) -> None:
         # The revoke callback commits open work only under a synced epoch (EPOCH_MOVED_BEFORE_REVOKE).
-        if self.membership.is_member_epoch and self.handed.work.owned:
+        if self.membership.state.is_member_epoch and self.table.state.owned:
             self.fetching.serve_callbacks(drain=True)
 
     # -- the assignment, as the application changes it ---------------------------------------------------------------
 
     def assign(self, partitions: list[TopicPartition], *, incrementally: bool = False) -> None:
         """Set the assignment by hand, or add to it; offsets of such a consumer carry no group fence."""
-        by_hand, raw, parts = not self.membership.is_subscribed, self.library.raw, self.parts
-        self.handed.undo()
-        self.membership.record_topics(partitions)
-        if by_hand and self.library.reset_policy is ResetPolicy.LATEST:  # nobody else looks up where they start
-            parts.starts.forget(parts.starts.waiting)
-            parts.starts.expect(input_partitions(partitions))
-        if incrementally:
-            raw.incremental_assign(partitions)
-            self.handed.forget_next(input_partitions(partitions))
-        else:
-            raw.assign(partitions)
-            parts.records.drop_records()
-            self.handed.forget_next(list(self.handed.next_offsets))
-        parts.continue_at(partitions)
+        by_hand, raw = not self.membership.state.is_subscribed, self.library.raw
+        self.membership.tell(TopicsAssigned(frozenset(p.topic for p in partitions)))
+        (raw.incremental_assign if incrementally else raw.assign)(partitions)
+        keys = input_partitions(partitions)
+        self.table.tell(AssignedByHand(keys, replaces=not incrementally, without_group=by_hand))
+        for partition in partitions:
+            self.table.tell(_choice(partition))
+        self.table.resume_due()
         if by_hand:
-            parts.commit_start_offsets()
+            self.starts.commit_missing_in_callback()
 
     def unassign(self) -> None:
         """Drop the assignment; its records that wait to be handed over are dropped with it."""
         self.library.raw.unassign()
-        self.parts.records.drop_records()
+        self.table.tell(UnassignedByHand(self.table.state.assigned))
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take ``partitions`` from the assignment; their records that wait to be handed over are dropped."""
         self.library.raw.incremental_unassign(partitions)
-        self.parts.records.drop_of(input_partitions(partitions))
+        self.table.tell(UnassignedByHand(input_partitions(partitions)))
 
     @owned()
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
@@ -372,7 +439,7 @@ class ConfluentConsumer:
         Runs the revoke callback. What does not end within its time limit is abandoned. A second call goes on where
         an exception of a signal handler has interrupted the first one.
         """
-        if not self.membership.is_closed:
+        if not self.membership.state.is_closed:
             self._prepare_to_leave()
         if not self.library.close_has_begun:
             self._close_library_in_time()
@@ -387,7 +454,7 @@ class ConfluentConsumer:
         except BaseException as error:  # noqa: BLE001  # raised again at the end: whatever it is, the group is left
             self.library.guard.keep(error)
         self.membership.leave_before_close()
-        self.parts.records.clear()
+        self.table.tell(Closed())
 
     def _close_library_in_time(self) -> None:
         limit_s = self.library.close_limit_s
@@ -408,7 +475,7 @@ class ConfluentConsumer:
                 "record: the next owner of its partition reads it"
             )
         session_ms = self.settings.get("session.timeout.ms", "of the group's")
-        if self.membership.stays_a_member:
+        if self.membership.state.stays_a_member:
             return (
                 f"close() did not let go of the client library {stays}. The group keeps the place of this static "
                 f"member, as after every close(), until its session ({session_ms} ms) is over"
@@ -417,3 +484,13 @@ class ConfluentConsumer:
             f"close() did not leave the group {stays}, and its partitions go to other members when its session "
             f"({session_ms} ms) is over"
         )
+
+
+def _choice(partition: TopicPartition) -> Chosen:
+    """Return what the application has chosen for ``partition``."""
+    offset = None if partition.offset in _GROUP_DECIDES else partition.offset
+    return Chosen(InputPartition(partition.topic, partition.partition), offset, partition.leader_epoch)
+
+
+def _without_records_of(partition: InputPartition, waiting: Iterable[Run]) -> tuple[Run, ...]:
+    return tuple(run for run in waiting if run.partition != partition or not run.leaves_with_partition)

@@ -1,4 +1,4 @@
-"""Fetches records and drops those that were revoked, precede a rewind, or came from a wrong start offset.
+"""Fetches records into the table of partitions, and repairs what a call that was broken off has left.
 
 ``consume`` of the client library may collect records, run a revoke callback and then return what it had collected
 before it.
@@ -7,20 +7,29 @@ before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from eos_client.confluent.consumer.fetched_records import Batch
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.membership import Membership
-from eos_client.confluent.consumer.partition_parts import PartitionParts
-from eos_client.confluent.consumer.rewinding import Spans
-from eos_client.confluent.consumer.safe_close import LEAVING_ROUNDS_MAX, LEAVING_STEP_S
-from eos_client.confluent.consumer.start_offsets import SoughtStart
+from eos_client.confluent.consumer.partition_table import PartitionTable, positions_of
+from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.failures.consumer_failures import input_error
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
-from eos_client.core.model import InputPartition, Partitions
+from eos_client.core.membership_events import Synced
+from eos_client.core.partition_events import (
+    Aborted,
+    CallBegan,
+    CallEnded,
+    DrainBegan,
+    DrainEnded,
+    Fetched,
+    Interrupted,
+    LibraryCallBegan,
+    TopicReplaced,
+    WaitingGivenBack,
+)
+from eos_client.core.record_runs import Run, message_count, messages_of, runs
 from eos_client.errors import ClusterUnfitError, FatalClientError
 from eos_client.ports import Clock, input_partitions
 
@@ -28,137 +37,87 @@ _DRAIN_ROUNDS_MAX = 10
 _DRAIN_STEP = 100
 _PREFETCH_STEP = 500
 _PREFETCH_MAX = 20_000
-_REJOIN_READ_TIMEOUT_S = 10.0
 
 
 @dataclass(eq=False, repr=False)
 class Fetching:
-    """Fetches records from the library, and repairs the state that an interrupted call has left.
-
-    ``replaced_topics`` of the subscription were deleted and created again: nothing of them is handed over.
-    """
+    """Fetches records from the library into the table, where they wait to be handed over."""
 
     _library: LibraryConsumer
     _membership: Membership
     _ownership: ThreadOwnership
-    _parts: PartitionParts
-    _report: Callable[[str], None]
+    _table: PartitionTable
+    _starts: StartOffsets
     _clock: Clock
     _queue_was_emptied: bool = field(default=False, init=False)
     _withheld_all: bool = field(default=False, init=False)
-    replaced_topics: frozenset[str] = field(default=frozenset(), init=False)
 
-    def fetch(self, count: int, timeout: float) -> Batch:
-        """Fetch records, and return those that are still ours, not paused and not from before a rewind."""
-        membership, parts, guard = self._membership, self._parts, self._library.guard
+    def fetch(self, count: int, timeout: float) -> None:
+        """Fetch up to ``count`` messages and let them wait; serves callbacks."""
+        table, membership, guard = self._table, self._membership, self._library.guard
         membership.begin_call()
-        parts.chosen.begin_call()
+        if table.state.departed:
+            table.tell(LibraryCallBegan())
         # Only an empty queue syncs a generation, so there is no point in reading it during a backlog.
         before = membership.snapshot().generation if self._queue_was_emptied else None
         messages = self._fetch_raw(count, timeout)
-        if membership.callback_interrupted:
-            guard.raise_kept()  # with an open journal: the next call fetches all this again
+        if membership.state.callback_interrupted:
+            guard.raise_kept()  # with the mark of this call: the next one repairs the state
         self._queue_was_emptied = len(messages) < count
-        batch = Batch(messages, one_topic=membership.is_of_one_topic)
-        if replaced := self._library.topics.replaced:
-            batch = self._without_replaced(batch, replaced)
-            self._library.topics.acknowledge(replaced)  # last: an interrupted replacement is repeated by the next call
-        if parts.undecided:
-            undecided = parts.decide_recreated()
-            batch = batch.select(run for run in batch.runs if run.partition not in undecided)
+        self._refuse_replaced_topics()
         if before is not None and self._queue_was_emptied:
-            membership.mark_synced(before)
-        if membership.left_in_call:
-            batch = self._without_departed(batch)
-        # A rewind aborts a transaction, which is reported to the application only once this call has returned.
-        goes_back = parts.rewinding.is_due
-        if goes_back:
-            parts.records.add(batch.messages)
-            batch = Batch([])
-            self._rewind()
-        else:
-            batch = parts.starts.filter_batch(parts.rewinding.filter_batch(batch))
-        if self._library.paused_by_application and batch:
-            batch = self._without_paused(batch)
+            membership.tell(Synced(before))
+        self._receive(runs(messages, one_topic=membership.state.is_of_one_topic))
         if guard.error is not None:
-            parts.records.add(batch.messages)
-            self._parts.handed.journal = None
+            table.tell(CallEnded())
             guard.raise_kept()
-        self._withheld_all = bool(messages) and not batch and not goes_back
-        return batch
+        self._withheld_all = bool(messages) and not table.state.has_ready
+
+    def _receive(self, fetched: list[Run]) -> None:
+        table, starts = self._table, self._starts
+        if not (table.state.odd or table.state.departed or table.state.replaced_topics):
+            table.tell(Fetched(tuple(fetched)))
+            return
+        fetched = [run for run in fetched if run.partition.topic not in table.state.replaced_topics]
+        departed = table.state.departed
+        starts.find_due(run for run in fetched if run.partition not in departed)
+        table.tell(Fetched(tuple(fetched)))
+        table.perform_due()
+        if departed:
+            starts.find(table.state.withheld)
+            table.perform_due()
+
+    def _refuse_replaced_topics(self) -> None:
+        """Hand over nothing of a topic that was replaced by another, and commit nothing of the old one for the new.
+
+        A topic that a pattern has matched counts also after its partitions have left: the offsets that were committed
+        then may be taken for the new topic's.
+        """
+        replaced = self._library.topics.replaced
+        if not replaced:
+            return
+        for topic in replaced:
+            partitions = frozenset(p for p in input_partitions(self._library.raw.assignment()) if p.topic == topic)
+            if partitions or self._membership.state.names(topic) or self._membership.state.patterns:
+                self._table.tell(TopicReplaced(topic, partitions))
+                if partitions:
+                    self._table.pause(partitions)
+        self._library.topics.acknowledge(replaced)  # last: what is interrupted is repeated by the next call
 
     def _fetch_raw(self, count: int, timeout: float) -> list[Any]:
         try:
             with self._library.naming_errors("consume()"):
                 return self._library.fetch(count, timeout)
         except (ClusterUnfitError, FatalClientError):
-            self._parts.handed.journal = None  # such a client hands over nothing any more
+            self._table.tell(CallEnded())  # such a client hands over nothing any more
             raise
-        finally:
-            self._membership.end_call()
 
-    def fetch_in_time(self, count: int, timeout: float) -> Batch:
+    def fetch_in_time(self, count: int, timeout: float) -> None:
         """Fetch; if every message was withheld, fetch again until ``timeout``."""
         deadline = math.inf if timeout < 0 else self._clock() + timeout
-        batch = self.fetch(count, timeout)
-        while not batch and self._withheld_all and (left_s := deadline - self._clock()) > 0:
-            batch = self.fetch(count, left_s if timeout >= 0 else timeout)
-        return batch
-
-    def fetch_for_later(self, count: int, timeout: float) -> None:
-        """Fetch and buffer the messages; serves callbacks."""
-        # The callbacks that fetching runs may replace what the records are added to: fetch first.
-        batch = self.fetch(count, timeout)
-        self._parts.records.add(batch.messages)
-
-    def _without_departed(self, batch: Batch) -> Batch:
-        membership = self._membership
-        left = membership.left_in_call
-        # A partition left and came back within one call, so its older records cannot be told apart. librdkafka keeps
-        # its position, which may be the end of the log, where no record would show the gap.
-        has_come = any(run.partition in left for run in batch.runs)
-        back = (left if has_come else membership.rejoined_in_call) & membership.assigned
-        if back:
-            self._start_again(back)
-        return batch.without(left)
-
-    def _start_again(self, partitions: Partitions) -> None:
-        """Continue where the application has chosen to in this call, else at the group's offset."""
-        chosen = self._parts.chosen.in_call(partitions)
-        for partition, offset in chosen.items():
-            self._parts.seeks.seek(partition, offset)
-        if rest := partitions - chosen.keys():
-            self._parts.handed.forget_next(rest)
-            self._parts.starts.await_committed(rest)
-
-    def _without_replaced(self, batch: Batch, replaced: frozenset[str]) -> Batch:
-        """Hand over nothing of a topic that was replaced by another, and commit nothing of the old one for the new."""
-        for topic in replaced:
-            partitions = frozenset(p for p in input_partitions(self._library.raw.assignment()) if p.topic == topic)
-            if not partitions and not self._membership.names(topic):
-                continue
-            batch = batch.select(run for run in batch.runs if run.partition.topic != topic)
-            self._parts.records.drop_of_topic(topic)
-            if self._membership.is_by_pattern(topic):
-                self._parts.undecided.update(dict.fromkeys(partitions, (0, self._clock())))
-            else:
-                self._parts.handed.work.forget(partitions)
-                if partitions:
-                    self._library.pause(partitions)
-                self.replaced_topics |= {topic}
-        return batch
-
-    def _without_paused(self, batch: Batch) -> Batch:
-        """Keep what was paused until it is resumed: librdkafka ignores a pause before a topic's first assignment.
-
-        Handed over, such records would overtake those of their partition that wait.
-        """
-        coming = self._library.paused_by_application & {run.partition for run in batch.runs}
-        if not coming:
-            return batch
-        self._library.pause(coming)
-        self._parts.records.add(batch.only(coming).messages)
-        return batch.without(coming)
+        self.fetch(count, timeout)
+        while self._withheld_all and (left_s := deadline - self._clock()) > 0:
+            self.fetch(count, left_s if timeout >= 0 else timeout)
 
     # -- serving callbacks -------------------------------------------------------------------------------------------
 
@@ -173,81 +132,78 @@ class Fetching:
         if drain:
             self.drain_in_call()
         else:
-            self.fetch_for_later(1, 0)
-        self._parts.handed.journal = None
+            self.fetch(1, 0)
+        self._table.tell(CallEnded())
 
     def drain_in_call(self) -> None:
         """Empty the library's queue, so that every callback in it is served; only after `begin_call`."""
         before = self._membership.begin_sync()
-        pausing = self._pause_assigned()
+        self._pause_all()
         try:
             for _ in range(_DRAIN_ROUNDS_MAX):
-                self.fetch_for_later(_DRAIN_STEP, 0)
+                self.fetch(_DRAIN_STEP, 0)
                 if self._queue_was_emptied:
-                    self._membership.mark_synced(before)
+                    self._membership.tell(Synced(before))
                     break
         finally:
-            self._resume_after(pausing)
+            self._resume_all()
 
     @owned(claims=True)
     def wait_while_paused(self, limit_s: float) -> None:
         """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
         self.begin_call()
-        pausing = self._pause_assigned()
+        self._pause_all()
         try:
-            self.fetch_for_later(1, limit_s)
+            self.fetch(1, limit_s)
         finally:
-            self._resume_after(pausing)
-        self._parts.handed.journal = None
+            self._resume_all()
+        self._table.tell(CallEnded())
 
     @owned(claims=True)
     def prefetch(self) -> None:
         """Take records that are there already, for a later call; serves callbacks."""
-        if len(self._parts.records) < _PREFETCH_MAX:
+        if message_count(self._table.state.waiting) < _PREFETCH_MAX:
             self.begin_call()
-            self.fetch_for_later(_PREFETCH_STEP, 0)
-            self._parts.handed.journal = None
+            self.fetch(_PREFETCH_STEP, 0)
+            self._table.tell(CallEnded())
 
-    def _pause_assigned(self) -> Partitions:
-        parts = self._parts
-        pausing = self._membership.assigned - self._library.paused_by_application - parts.starts.waiting
-        self._library.pause(pausing)
-        return pausing
+    def _pause_all(self) -> None:
+        state = self._table.state
+        looked_up = frozenset(p for p in state.odd if state.rows[p].awaits_first_record)
+        pausing = state.assigned - state.paused - looked_up
+        self._table.tell(DrainBegan(pausing))
+        self._table.pause(pausing)
 
-    def _resume_after(self, pausing: Partitions) -> None:
-        # A pause outlives revocation: resume what was paused, also what has left by now, but for what the application
-        # has paused in a callback meanwhile.
-        self._library.resume(pausing - self._parts.starts.waiting)
+    def _resume_all(self) -> None:
+        self._table.tell(DrainEnded())
+        self._table.resume_due()
 
     # -- interrupted calls -------------------------------------------------------------------------------------------
 
     def begin_call(self) -> None:
-        """Begin a call that takes records from the client library; repairs the state that an interrupted one has left.
+        """Begin a call that takes records from the client library; repairs what one that was broken off has left.
 
-        A call that an asynchronous exception interrupted has left its journal open (``eos_client.core.hand_over``).
         Nothing more is handed over by a closed consumer, so there is nothing to repair.
         """
-        membership = self._membership
-        may_go_back = not membership.in_callback
-        if not self._parts.handed.begin_call() and may_go_back and not membership.is_closed:
-            self._rewind_to_next()
-        elif self._parts.rewinding.is_due and may_go_back:
-            self._rewind()
-        if membership.rejoins and may_go_back and not membership.is_closed:
-            self._join_again()
+        if self._membership.in_callback:
+            return
+        if self._table.state.is_in_call and not self._membership.state.is_closed:
+            self._repair()
+        self._table.tell(CallBegan())
+        if not self._membership.state.is_closed:
+            self._table.perform_due()
 
-    def last_events(self) -> list[Any]:
+    def last_events(self) -> tuple[Run, ...]:
         """Return the remaining error events of a client that failed for good; its records are not handed over.
 
         Raises what ``require_not_given_up`` does once there are none left.
         """
-        waiting = self._parts.records.take(len(self._parts.records), frozenset())
         if self._library.take_awaits_fatal_event():
             self._membership.begin_call()
-            waiting = [*waiting, *self._fetch_raw(_PREFETCH_STEP, 0)]
-        events = [message for message in waiting if message.error() is not None]
-        self._library.record_fatal(events)
-        self._parts.handed.journal = None
+            messages = self._fetch_raw(_PREFETCH_STEP, 0)
+            self._table.tell(Fetched(tuple(runs(messages))))
+        events = tuple(run for run in self._table.state.waiting if run.is_error)
+        self._library.record_fatal(messages_of(events))
         if not events:
             self.require_not_given_up()
         return events
@@ -255,37 +211,26 @@ class Fetching:
     def require_not_given_up(self) -> None:
         """Raise FatalClientError where librdkafka gave the client up, ClusterUnfitError if the group has refused it."""
         if self._library.fatal is not None:
-            self._parts.handed.journal = None
-            patterns = self._membership.patterns
+            self._table.tell(CallEnded())
+            patterns = self._membership.state.patterns
             raise input_error(self._library.fatal, group_id=self._library.group_id, patterns=patterns)
 
-    def _rewind_to_next(self) -> None:
-        """Continue every partition at the first record that was not handed over: an interrupted call may lose records.
+    def _repair(self) -> None:
+        """Continue every partition at the first record that was not handed over: a broken-off call may lose records.
 
-        A partition of which records were handed over is rewound to the next one; one of which records were only fetched
-        starts again at its committed offset. Of the others librdkafka may have dropped a record without counting it, if
-        an exception of a callback has interrupted the call; so its position says nothing about where they start.
+        A partition of which records were handed over is sought where the next one is; one of which records were only
+        fetched starts again at its committed offset. Of the others librdkafka may have dropped a record without
+        counting it, if an exception of a callback has interrupted the call; so its position says nothing about where
+        they start.
         """
-        parts, raw = self._parts, self._library.raw
-        parts.handed.undo()
-        parts.records.drop_records()
+        raw = self._library.raw
         self._library.check_fatal()  # its event may have been in the interrupted call
-        if (spans := parts.rewinding.take_plan()) is not None:
-            self._apply_rewind(spans)
         assigned = raw.assignment()
-        ours = input_partitions(assigned)
-        if self._membership.is_subscribed:
-            self._membership.replay_interrupted_callbacks(ours)
-        self._membership.require_sync()
-        fetched_up_to = {InputPartition(p.topic, p.partition): p.offset for p in raw.position(assigned)}
-        for partition in ours & parts.handed.next_offsets.keys():
-            parts.rewinding.rewind(partition, parts.handed.next_offsets[partition], fetched_up_to[partition])
-        at_their_start = ours - parts.handed.next_offsets.keys() - parts.starts.withheld
-        if fetched := frozenset(p for p in at_their_start if fetched_up_to[p] >= 0):
-            parts.reads.forget(fetched)
-            parts.starts.await_committed(fetched)
-        self._resume_after(ours)
-        parts.starts.mark_may_miss_records(ours - parts.handed.next_offsets.keys() - parts.starts.withheld)
+        self._membership.replay_interrupted_callbacks(input_partitions(assigned))
+        self._table.tell(Interrupted(positions_of(raw.position(assigned))))
+        self._table.perform_due()
+        self._starts.find(self._table.state.withheld)
+        self._table.perform_due()
 
     # -- going back --------------------------------------------------------------------------------------------------
 
@@ -297,79 +242,16 @@ class Fetching:
         be rewound.
         """
         self.begin_call()
-        self._rewind()
-        self._parts.handed.journal = None
-
-    def give_back_waiting(self) -> None:
-        """Let the library fetch again what waits to be handed over: a cooperative member may keep these partitions."""
-        is_outermost = self._parts.handed.begin_change()
-        spans = self._parts.records.spans()
-        self._parts.records.drop_records()
-        for partition in spans.keys() & self._membership.assigned:
-            self._parts.rewinding.rewind(partition, *spans[partition])
-        self._parts.handed.end_change(is_outermost=is_outermost)
+        self._table.tell(Aborted())
+        if not self._membership.state.is_closed:
+            self._table.perform_due()
+        self._table.tell(CallEnded())
 
     def rewind_soon(self) -> None:
         """Rewind as soon as the running call has returned from the library, or in the next one."""
-        self._plan_rewind()
-        self._parts.handed.work.clear()
+        self._table.tell(Aborted())
 
-    def _plan_rewind(self) -> Spans:
-        parts = self._parts
-        return parts.rewinding.plan(parts.records.spans(), parts.handed.work.owned)
-
-    def _rewind(self) -> None:
-        spans = self._plan_rewind()
-        self._parts.records.drop_records()
-        self._apply_rewind(spans)
-        for partition, (offset, reached) in spans.items():
-            if partition in self._membership.assigned and not self._membership.is_closed:
-                self._parts.rewinding.rewind(partition, offset, reached)
-        self._parts.rewinding.take_plan()
-
-    def _apply_rewind(self, spans: Spans) -> None:
-        for partition in spans.keys() & self._membership.assigned:
-            self._parts.handed.set_next_offset(partition, spans[partition][0])
-        self._parts.handed.work.clear()
-
-    # -- another membership ------------------------------------------------------------------------------------------
-
-    @owned(claims=True)
-    def rejoin(self) -> None:
-        """Leave the group and join it as another member: what the old one has sent is refused once its partitions left.
-
-        Runs the revoke callback; the new assignment comes with a later call that fetches. If this is interrupted,
-        the next such call goes on with it. Raises ConfigurationError where no other client can be built.
-        """
-        self.begin_call()
-        self._membership.begin_rejoin()
-        self._join_again()
-        self._parts.handed.journal = None
-
-    def _join_again(self) -> None:
-        """Leave the group, and join it by a client library of its own: its member id is another one.
-
-        ``unsubscribe`` and ``subscribe`` would do for a classic group only: a KIP-848 client joins again by its old id,
-        and if its leave request was lost, the group takes it for the old member.
-        """
-        library, chosen = self._library, self._parts.chosen
-        self._require_library()
-        library.raw.unsubscribe()
-        self._parts.records.drop_records()
-        for _ in range(LEAVING_ROUNDS_MAX):
-            if not library.raw.assignment():
-                break
-            self.fetch_for_later(1, LEAVING_STEP_S)
-        self._require_library()
-        self._membership.replay_interrupted_callbacks(frozenset())
-        committed = self._library.committed_or_raise(chosen.saved, _REJOIN_READ_TIMEOUT_S) if chosen.saved else {}
-        if report := library.replace():
-            self._report(report)
-        self._parts.starts.continue_at({p: SoughtStart(committed.get(p), offset) for p, offset in chosen.saved.items()})
-        self._membership.join_again()
-        chosen.saved.clear()
-
-    def _require_library(self) -> None:
-        """Raise what the client was given up for, if it was: a replacement would fence the member that fenced it."""
-        self._library.check_fatal()
-        self.require_not_given_up()
+    def give_back_waiting(self) -> None:
+        """Let the library fetch again what waits to be handed over: a cooperative member may keep these partitions."""
+        self._table.tell(WaitingGivenBack())
+        self._table.perform_due()

@@ -1,31 +1,30 @@
-"""The client library's consumer: asks it for records and offsets, replaces it, and closes it in time."""
+"""The client library's consumer: asks it for records and offsets, and closes it in time."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from enum import Enum
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client.config.secret_settings import MaskedSettings
-from eos_client.confluent.call_stack import in_library
+from eos_client.confluent.call_marks import CallMarks, in_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import safe_close
-from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
-from eos_client.confluent.failures.consumer_failures import committed_offsets_unknown, consumer_errors
+from eos_client.confluent.failures.consumer_failures import consumer_errors
 from eos_client.confluent.failures.kafka_errors import ErrorTranslation, is_fatal, kafka_error
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.statistics import with_statistics_received
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
+from eos_client.core.partition_states import ResetPolicy
 from eos_client.core.passed_offsets import PassedOffset
-from eos_client.errors import ClusterUnfitError, CommitRefusedError, EosError, FatalClientError
-from eos_client.ports import Clock, input_partitions, is_simulated
+from eos_client.errors import CommitRefusedError, EosError
+from eos_client.ports import Clock, is_simulated
 
-__all__ = ["LibraryConsumer", "ResetPolicy", "TopicPartition", "to_kafka", "with_epoch", "with_offsets"]
+__all__ = ["LibraryConsumer", "TopicPartition", "to_kafka", "with_epoch", "with_offsets"]
 
 ConsumerFactory = Callable[[dict[str, Any]], Any]
 T = TypeVar("T")
@@ -56,61 +55,39 @@ def with_offsets(answer: Iterable[TopicPartition]) -> list[TopicPartition]:
     return [each for each in answer if each.offset >= 0]
 
 
-class ResetPolicy(Enum):
-    """What ``auto.offset.reset`` asks for where the group has no offset.
-
-    librdkafka has three spellings each of EARLIEST and LATEST.
-    """
-
-    EARLIEST = frozenset({"earliest", "beginning", "smallest"})
-    LATEST = frozenset({"latest", "end", "largest"})
-    ERROR = frozenset({"error"})
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Any]) -> ResetPolicy:
-        """Return the policy of ``settings``; what librdkafka does not know it has refused already."""
-        wanted = str(settings[_RESET]).lower()
-        return next((policy for policy in cls if wanted in policy.value), cls.ERROR)
-
-
 def library_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``settings`` for the client library, which must never skip to the end of a log by itself."""
-    if ResetPolicy.of(settings) is ResetPolicy.LATEST:
+    if ResetPolicy.of(settings[_RESET]) is ResetPolicy.LATEST:
         return {**settings, _RESET: "earliest"}
     return dict(settings)
 
 
 class LibraryConsumer:
-    """``raw`` is the library's consumer in use, ``guard`` stands between it and callbacks; `replace` exchanges both.
+    """``raw`` is the library's consumer, ``guard`` stands between it and callbacks.
 
     ``settings`` are the librdkafka settings in force, the defaults of this package included. ``fatal`` is the error for
     which librdkafka has given the consumer up, once that is known. ``may_keep_a_record``: the library may keep a record
     that was not handed over, and its ``close()`` wait for it for ever. ``is_real``: whether it is a member of a real
-    group; those of a simulated one stand for processes. ``paused_by_application``: without what this package pauses for
-    a while. A pause of the library outlives a revocation; the application's ends with it, as in the Java client.
+    group; those of a simulated one stand for processes.
     """
 
-    def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock) -> None:
+    def __init__(self, settings: dict[str, Any], factory: ConsumerFactory, clock: Clock, marks: CallMarks) -> None:
         self.last_errors = LastErrors(settings.get("error_cb"))
         self.settings = MaskedSettings(settings, error_cb=self.last_errors.error_cb)
-        self.reset_policy = ResetPolicy.of(self.settings)
+        self.reset_policy = ResetPolicy.of(self.settings[_RESET])
         self.topics = TopicIdentities(self.settings)
-        self.paused_by_application: Partitions = frozenset()
         self._stable_ends: dict[InputPartition, int] | None = None
         self.fatal: KafkaError | None = None
         self._awaits_fatal_event = False
-        self._factory = factory
         self._clock = clock
+        self._marks = marks
         self.is_real = not is_simulated(clock)
         self.may_keep_a_record = False
         self._close_begun = threading.Lock()  # taken for good when the library's close() begins
         self.guard = CallbackGuard()
-        self.raw = self._new(self.guard)
-
-    def _new(self, guard: CallbackGuard) -> Any:
-        with guard.building("consumer"):
-            settings = self.topics.added_to(library_settings(self.settings))
-            return self._factory(guard.added_to(with_statistics_received(settings, self._receive_statistics)))
+        with self.guard.building("consumer"):
+            given = self.topics.added_to(library_settings(self.settings))
+            self.raw = factory(self.guard.added_to(with_statistics_received(given, self._receive_statistics)))
 
     def _receive_statistics(self, statistics: dict[str, Any]) -> None:
         self._stable_ends = {
@@ -130,10 +107,10 @@ class LibraryConsumer:
 
     def call(self, call: Callable[[], T]) -> T:
         """Make a ``call`` that may serve callbacks; raises TransactionStateError inside another such call."""
-        return in_library(self, call)
+        return in_library(self._marks, call)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Replace the SASL credentials, also for the consumer that replaces this one."""
+        """Replace the SASL credentials."""
         self.raw.set_sasl_credentials(username, password)
         self.settings.update({"sasl.username": username, "sasl.password": password})
 
@@ -154,8 +131,8 @@ class LibraryConsumer:
 
     def _fetch_once(self, count: int, timeout: float) -> list[Any]:
         if count != 1:
-            return in_library(self, lambda: self._consume(count, timeout))
-        message = in_library(self, lambda: self.raw.poll(timeout))
+            return in_library(self._marks, lambda: self._consume(count, timeout))
+        message = in_library(self._marks, lambda: self.raw.poll(timeout))
         return [] if message is None else [message]
 
     def _consume(self, count: int, timeout: float) -> list[Any]:
@@ -167,32 +144,6 @@ class LibraryConsumer:
             self.may_keep_a_record = True
             raise
         return batch
-
-    # -- pauses ----------------------------------------------------------------------------------------------------
-
-    def pause_for_application(self, partitions: list[TopicPartition]) -> None:
-        """Stop fetching ``partitions`` until the application resumes them or they leave."""
-        self.raw.pause(partitions)
-        self.paused_by_application |= input_partitions(partitions)
-
-    def resume_for_application(self, partitions: list[TopicPartition], withheld: Partitions) -> None:
-        """Fetch ``partitions`` again; those that are ``withheld`` are resumed when their start offset is known."""
-        self.raw.resume(to_kafka(input_partitions(partitions) - withheld) if withheld else partitions)
-        self.paused_by_application -= input_partitions(partitions)
-
-    def pause(self, partitions: Partitions) -> None:
-        """Stop fetching ``partitions``, which the application may have paused too."""
-        self.raw.pause(to_kafka(partitions))
-
-    def resume(self, partitions: Partitions) -> None:
-        """Fetch ``partitions`` again, unless the application has paused them."""
-        self.raw.resume(to_kafka(partitions - self.paused_by_application))
-
-    def departed(self, partitions: Partitions) -> None:
-        """Resume ``partitions``, which have left: the application's pause ends with the assignment."""
-        if departing := self.paused_by_application & partitions:
-            self.paused_by_application -= departing
-            self.raw.resume(to_kafka(departing))
 
     # -- the group's offsets, and the ends of logs -------------------------------------------------------------------
 
@@ -233,20 +184,6 @@ class LibraryConsumer:
                 raise
             return None
 
-    def committed_or_raise(self, partitions: Iterable[InputPartition], timeout_s: float) -> dict[InputPartition, int]:
-        """Read the stable committed offsets.
-
-        Raises ClusterUnavailableError if they cannot be read, or what forbids that or has ended the consumer.
-        """
-        asked = frozenset(partitions)
-        try:
-            entries = self.committed_entries(asked, timeout_s)
-        except (ClusterUnfitError, FatalClientError):
-            raise
-        except KafkaException as error:
-            raise committed_offsets_unknown(asked, timeout_s, error, self.group_id) from error
-        return {partition: entry.offset for partition, entry in entries.items()}
-
     def end_of(self, partition: InputPartition) -> int | None:
         """Return the offset after the last record that may be read now; None if no broker answers."""
         span = self.span_of(partition)
@@ -271,14 +208,6 @@ class LibraryConsumer:
             for p in positions
             if p.offset >= 0
         }
-
-    def existing_partitions(self, topic: str, partitions: Partitions) -> Partitions:
-        """Return those of a topic's ``partitions`` that it still has; all of them if no broker answers or knows it."""
-        try:
-            found = self.raw.list_topics(topic, _STABLE_TIMEOUT_S).topics[topic]
-        except KafkaException:
-            return partitions
-        return frozenset(p for p in partitions if found.error or p.partition in found.partitions)
 
     def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         """Commit start offsets; returns whether they were committed."""
@@ -313,21 +242,7 @@ class LibraryConsumer:
         awaited, self._awaits_fatal_event = self._awaits_fatal_event, False
         return awaited
 
-    # -- replacing and closing it -------------------------------------------------------------------------------------
-
-    def replace(self) -> str:
-        """Replace the consumer by a new, unsubscribed one and close the old one; returns a problem to report."""
-        guard = CallbackGuard(self.guard.error)
-        new, old = self._new(guard), self.raw
-        self.guard.retire()
-        self.guard, self.raw = guard, new
-        limit_s, self.may_keep_a_record = self.close_limit_s, False
-        if close_in_time(old.close, limit_s, self._clock):
-            return ""
-        return (
-            f"the group was left for a new membership, but the client library of the old one did not end within "
-            f"{limit_s:g} s: its thread and connections stay to the process's end"
-        )
+    # -- closing it --------------------------------------------------------------------------------------------------
 
     @property
     def close_limit_s(self) -> float:
@@ -342,4 +257,4 @@ class LibraryConsumer:
     def close_once(self) -> None:
         """Close it, unless that has begun: two calls at once would destroy the library's handle twice."""
         if self._close_begun.acquire(blocking=False):
-            in_library(self, self.raw.close)
+            in_library(self._marks, self.raw.close)

@@ -1,6 +1,7 @@
-"""Membership: which partitions the group gave us, and the rebalance callbacks.
+"""Holds the state of a consumer's membership, and performs what follows from it: the calls, callbacks and reports.
 
-Callbacks run inside ``poll`` and ``consume``, in the thread that polls.
+``eos_client.core.membership_states`` decides; nothing is decided here. Callbacks run inside ``poll`` and ``consume``,
+in the thread that polls.
 """
 
 from __future__ import annotations
@@ -14,72 +15,57 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.completion import Completion
 from eos_client.config.client_settings import group_protocol
+from eos_client.confluent.call_marks import CallMarks
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, to_kafka
-from eos_client.confluent.consumer.partition_parts import PartitionParts
+from eos_client.confluent.consumer.partition_table import PartitionTable
 from eos_client.confluent.consumer.safe_close import MEMBERS, in_background, serve_before_close, unsubscribe_when_lost
+from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.failures.consumer_failures import subscription_refused
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.thread_ownership import ThreadOwnership
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions, is_pattern
+from eos_client.core import membership_events as events
+from eos_client.core import partition_events
+from eos_client.core.membership_states import MembershipState, apply
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions
 from eos_client.ports import Clock, MembershipSnapshot, RebalanceListener, input_partitions
 
 
 class Membership:
-    """The assignment, the generation that is synced, and who we are to the group. Others only read its attributes.
+    """``state`` is replaced by one assignment; the listener hears of what the group gives and takes.
 
-    ``assigned``: what the group gave us and has not taken back. ``is_assigned``: it gave us an assignment, which may be
-    an empty one, and has not taken all of it back. ``synced_generation``: the newest one for which no rebalance
-    callback can still be waiting, so that records handed over under it are of partitions that are ours.
-    ``needs_sync``: only an emptied queue can show that now. ``is_member_epoch``: KIP-848, whose members may rejoin
-    before a callback has run. ``is_of_one_topic``: all records are of the only topic that was ever subscribed to.
-    ``patterns``: those of the subscription.
-
-    Within a call into the library, ``left_in_call`` and ``rejoined_in_call`` are the partitions that have left, and
-    those that were lost and given back to us as another member. ``callback_interrupted``: an exception has interrupted
-    our own half of a rebalance callback.
-
-    ``is_leaving``: ``close()`` has begun. ``is_closed``: the group was left for good. ``rejoins``: it is being left to
-    be joined again as another member.
+    ``_calls_at_s``: when the last two calls into the library began.
     """
 
     _listener: RebalanceListener | None = None
+    _raised_by_application: BaseException | None = None
 
     def __init__(
-        self, library: LibraryConsumer, ownership: ThreadOwnership, parts: PartitionParts, clock: Clock
+        self,
+        library: LibraryConsumer,
+        ownership: ThreadOwnership,
+        table: PartitionTable,
+        starts: StartOffsets,
+        clock: Clock,
     ) -> None:
         self._library = library
-        self._clock = clock
         self._ownership = ownership
-        self._parts = parts
+        self._table = table
+        self._starts = starts
+        self._clock = clock
         self._generations = GenerationReader()
-        self.is_member_epoch = group_protocol(library.settings) == "consumer"
-        self.synced_generation: GroupGeneration = UNJOINED
-        self._last_generation: GroupGeneration = UNJOINED
-        self._is_unconfirmed = False  # whether what was retained as another member may have another owner
-        self._member_since = self._previous_call_at = self._call_at = clock()
-        self.assigned: Partitions = frozenset()
-        self.is_assigned = False
-        self.left_in_call: Partitions = frozenset()
-        self.rejoined_in_call: Partitions = frozenset()
-        self._partially_handled: Partitions = frozenset()
-        self.needs_sync = False
-        self.callback_interrupted = False
-        self._raised_by_application: BaseException | None = None
-        self._in_callback = False
-        self.is_leaving = False
-        self.is_closed = False
-        self._revoked_before_close = False
-        self.rejoins = False
-        self._subscription: list[str] = []
-        self.patterns: tuple[str, ...] = ()
-        self.is_of_one_topic = False
+        self._callbacks = CallMarks()
+        self._calls_at_s = (clock(),) * 2
+        self.state = MembershipState(
+            is_member_epoch=group_protocol(library.settings) == "consumer",
+            is_static="group.instance.id" in library.settings,
+            session_timeout_s=library.session_timeout_s,
+        )
+
+    def tell(self, event: Any) -> None:
+        """Apply ``event`` to the state."""
+        self.state = apply(self.state, event)
 
     # -- what is known -----------------------------------------------------------------------------------------------
-
-    @property
-    def is_subscribed(self) -> bool:
-        """Whether ``subscribe`` was called: without it there is no group, and partitions are assigned by hand."""
-        return self._listener is not None
 
     @property
     def is_forked_copy(self) -> bool:
@@ -88,33 +74,23 @@ class Membership:
 
     @property
     def in_callback(self) -> bool:
-        """Whether a rebalance callback is under way."""
-        # The stack is checked, too: an asynchronous exception may have left the flag set.
-        return self._in_callback and self._library.guard.is_running()
+        """Whether the calling thread is inside a rebalance callback."""
+        return self._callbacks.is_under_way()
 
-    @property
-    def stays_a_member(self) -> bool:
-        """Whether a classic group keeps this member's place until it comes back (KIP-345)."""
-        return not self.is_member_epoch and "group.instance.id" in self._library.settings
-
-    def names(self, topic: str) -> bool:
-        """Whether ``topic`` was subscribed by name: a topic that only a pattern has matched may come and go."""
-        return topic in self._subscription and not is_pattern(topic)
-
-    def is_by_pattern(self, topic: str) -> bool:
-        """Whether a pattern of the subscription has matched ``topic``: no topic of an assignment by hand is."""
-        return bool(self.patterns) and not self.names(topic)
+    def may_be_readmitted(self, now: GroupGeneration) -> bool:
+        """Whether the group may have evicted and readmitted us between the last callback and ``now``."""
+        return self.state.may_be_readmitted(now, self._clock())
 
     def snapshot(self) -> MembershipSnapshot:
         """Read the group metadata now."""
         try:
             metadata = self._library.raw.consumer_group_metadata()
         except RuntimeError:
-            if not self.is_leaving:
+            if not self.state.is_leaving:
                 raise
             return MembershipSnapshot(None, UNJOINED)  # the library has none any more once it leaves the group
         generation = self._generations.read(metadata, self._library.raw.memberid)
-        if self.is_member_epoch:
+        if self.state.is_member_epoch:
             generation = replace(generation, is_member_epoch=True)
         return MembershipSnapshot(metadata, generation)
 
@@ -137,52 +113,38 @@ class Membership:
             if (refused := subscription_refused(exception, topics)) is not None:
                 raise refused from exception
             raise
-        # Only for the first subscription: records of an earlier one may still be on their way later.
-        self.is_of_one_topic = self._listener is None and len(topics) == 1 and not is_pattern(topics[0])
-        self.patterns = tuple(filter(is_pattern, topics))
-        self._subscription = list(topics)
         self._listener = listener
-        self.rejoins = False
+        self.tell(events.Subscribed(tuple(topics)))
 
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
-        self.rejoins = False
         self._library.raw.unsubscribe()
-
-    def begin_rejoin(self) -> None:
-        """Leave the group only to join it again, until `join_again`."""
-        self.rejoins = True
-
-    def join_again(self) -> None:
-        """Subscribe as before, by the library's new consumer."""
-        if self._listener is not None:
-            self.subscribe(self._subscription, self._listener)
 
     def leave_before_close(self) -> None:
         """Serve the callbacks that are due, so that the library's ``close()`` meets none.
 
-        A classic static member must not unsubscribe (KIP-345), so its revoke callback runs here, once, and the one in
-        the library's close() is ignored: close() can then run in another thread, with a time limit.
+        The revoke callback of a static member runs here, once, and the one in the library's close() is ignored:
+        close() can then run in another thread, with a time limit.
         """
-        self.is_leaving = True
-        if self._listener is not None:
-            stays = self.stays_a_member
+        self.tell(events.Leaving())
+        if self.state.is_subscribed:
+            stays = self.state.stays_a_member
             self._library.call(lambda: serve_before_close(self._library.raw, unsubscribe=not stays))
-            if stays and not self._revoked_before_close:
-                self._revoked_before_close = True
-                if self.assigned:
-                    self._callback(self._revoked_from_us, to_kafka(self.assigned))
-        self.is_closed = True
+            if stays and not self.state.is_revoked_early:
+                self.tell(events.RevokedBeforeClose())
+                if self.state.assigned:
+                    self._callback(self._revoked_from_us, to_kafka(self.state.assigned))
+        self.tell(events.Closed())
         MEMBERS.forget(self._ownership)
 
     def _leave_at_exit(self) -> Completion | None:
-        return None if self.is_closed or not self._ownership.may_end else self._leave_unclosed()
+        return None if self.state.is_closed or not self._ownership.may_end else self._leave_unclosed()
 
     def _leave_unclosed(self) -> Completion:
         """Leave the group in a background thread, without callbacks, because nobody will close this consumer."""
-        self.is_closed = True
+        self.tell(events.Closed())
         self._library.guard.retire()
-        raw, unsubscribe = self._library.raw, not self.stays_a_member
+        raw, unsubscribe = self._library.raw, not self.state.stays_a_member
 
         def leave() -> None:
             serve_before_close(raw, unsubscribe=unsubscribe)
@@ -192,50 +154,39 @@ class Membership:
 
     def leave_if_dropped(self) -> None:
         """Leave the group of a consumer that was dropped without close(); not in the thread that collects garbage."""
-        is_real_member = self._listener is not None and self._library.is_real
-        if is_real_member and not (self.is_closed or self.is_forked_copy or sys.is_finalizing()):
+        is_real_member = self.state.is_subscribed and self._library.is_real
+        if is_real_member and not (self.state.is_closed or self.is_forked_copy or sys.is_finalizing()):
             self._leave_unclosed()
 
     # -- around the calls into the library ---------------------------------------------------------------------------
 
     def begin_call(self) -> None:
-        """Begin a call into the library: nothing has left within it."""
-        self.left_in_call = self.rejoined_in_call = frozenset()
-        self._previous_call_at, self._call_at = self._call_at, self._clock()
-
-    def end_call(self) -> None:
-        """End the call into the library: no rebalance callback is under way."""
-        self._in_callback = False
-
-    def mark_synced(self, generation: GroupGeneration) -> None:
-        """Sync ``generation``: the queue was emptied since it was read, so no callback from before can be waiting."""
-        self.synced_generation = generation
+        """Begin a call into the library, which may run callbacks."""
+        self._calls_at_s = self._calls_at_s[1], self._clock()
 
     def begin_sync(self) -> GroupGeneration:
         """Return the generation that is synced once the queue, whose emptying begins, is empty."""
         generation = self.snapshot().generation
-        self.needs_sync = False
+        self.tell(events.SyncBegan())
         return generation
 
-    def require_sync(self) -> None:
-        """Let an epoch be synced anew, because a call was interrupted."""
-        self.needs_sync = self.is_member_epoch
-
     def replay_interrupted_callbacks(self, ours: Partitions) -> None:
-        """Replay interrupted rebalance callbacks; partitions that left without a callback count as lost.
+        """Replay interrupted rebalance callbacks, where the library has assigned ``ours``.
 
-        Raises the exception of a further interruption; the next call tries again.
+        Partitions that left without a callback count as lost. Raises the exception of a further interruption; the next
+        call tries again.
         """
-        self.callback_interrupted = False
-        if gone := (self.assigned | self._partially_handled) - ours:
-            self._on_lost(None, to_kafka(gone))
-        if new := ours - (self.assigned - self._partially_handled):
-            self._on_assign(None, to_kafka(new))
-        elif not gone:
-            self._callback(lambda _: self._follow_generation(self.assigned), [])
-        if self.callback_interrupted:
-            self._library.guard.raise_kept()
-        self._partially_handled = self.left_in_call = self.rejoined_in_call = frozenset()
+        if self.state.is_subscribed:
+            self.tell(events.ReplayBegan())
+            if gone := self.state.due_losses(ours):
+                self._on_lost(None, to_kafka(gone))
+            if new := self.state.due_assignments(ours):
+                self._on_assign(None, to_kafka(new))
+            elif not gone:
+                self._callback(self._followed_by_us, [])
+            if self.state.callback_interrupted:
+                self._library.guard.raise_kept()
+        self.tell(events.Replayed())
 
     # -- rebalance callbacks -----------------------------------------------------------------------------------------
     #
@@ -243,11 +194,10 @@ class Membership:
     # library has returned: raised inside, the records that it had collected would be dropped without our knowledge.
 
     def _on_assign(self, _: Any, partitions: list[TopicPartition]) -> None:
-        # During close() librdkafka may still assign partitions, and revokes them before it returns.
-        if not self.is_leaving:
+        if not self.state.is_leaving:
             self._callback(self._assigned_to_us, partitions)
             # A callback of its own: if it is interrupted, the application's on_assign must not run again.
-            self._callback(lambda _: self._parts.commit_start_offsets(), [])
+            self._callback(lambda _: self._starts.commit_missing_in_callback(), [])
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         self._on_departure(self._revoked_from_us, partitions)
@@ -257,124 +207,75 @@ class Membership:
         self._stay_out_if_leaving()
 
     def _on_departure(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
-        known = partitions
-        if self.is_leaving:  # without those whose assignment was ignored
-            known = [p for p in partitions if InputPartition(p.topic, p.partition) in self.assigned]
-        if not self._revoked_before_close and (known or not partitions):
-            self._callback(act, known)
+        departing = self.state.departing(input_partitions(partitions))
+        if departing is not None:
+            self._callback(act, [p for p in partitions if InputPartition(p.topic, p.partition) in departing])
 
     def _callback(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
-        """Run our half of a rebalance callback; until it returns, its partitions count as partially handled."""
-        outside, self._in_callback = self._in_callback, True
+        """Run our half of a rebalance callback; until it returns, its partitions count as partly handled."""
         try:
-            self._partially_handled |= input_partitions(partitions)
-            self._library.guard.running(act, partitions)
-            self._partially_handled -= input_partitions(partitions)
+            self.tell(events.CallbackBegan(input_partitions(partitions)))
+            self._callbacks.run(None, self._library.guard.running, act, partitions)
+            self.tell(events.CallbackEnded(input_partitions(partitions)))
         except BaseException as error:  # noqa: BLE001  # raised again as soon as the client library has returned
-            self.callback_interrupted = True
+            self.tell(events.CallbackInterrupted())
             self._library.guard.keep(error)
-        finally:
-            self._in_callback = outside
-
-    def record_topics(self, partitions: list[TopicPartition]) -> None:
-        """Record of which topics records may come: of any that the application assigns, and of more than it names.
-
-        A classic group keeps the assignment of a static member that comes back with another subscription (KIP-345).
-        """
-        self.is_of_one_topic = self.is_of_one_topic and all(self.names(p.topic) for p in partitions)
 
     def _assigned_to_us(self, partitions: list[TopicPartition]) -> None:
-        self.record_topics(partitions)
-        keys, retained = input_partitions(partitions), self.assigned
-        self.assigned |= keys
-        self.is_assigned = True
-        self._follow_generation(retained)
-        self._parts.starts.expect(keys)
+        keys = input_partitions(partitions)
+        self.tell(events.Assigned(keys, *self._generation_to_follow()))
+        self._table.tell(partition_events.Assigned(keys))
+        self._table.resume_due()
         self._notify(lambda listener: listener.on_assigned(partitions))
 
-    def _follow_generation(self, retained: Partitions) -> None:
-        self._sync_in_callback()
-        if self._record_generation() and retained:
-            self._treat_as_lost(retained)
-        self._is_unconfirmed = False
+    def _followed_by_us(self, _: list[TopicPartition]) -> None:
+        self.tell(events.Followed(*self._generation_to_follow()))
+
+    def _generation_to_follow(self) -> tuple[GroupGeneration, float]:
+        """Return the generation of a callback, as `_generation_now`, once what was lost unnoticed was reported."""
+        generation, since_s = self._generation_now()
+        if lost := self.state.lost_unnoticed(generation, self._clock()):
+            self._report_rejoin(lost, frozenset())
+        return generation, since_s
+
+    def _generation_now(self) -> tuple[GroupGeneration, float]:
+        """Return the generation that a callback shows, and a time at which we were a member of it already.
+
+        What it reports may have happened as soon as the call before this one had begun.
+        """
+        return self.snapshot().generation, self._calls_at_s[0]
 
     def _revoked_from_us(self, partitions: list[TopicPartition]) -> None:
-        if not self.is_member_epoch:
-            self._sync_in_callback()
-        keys = input_partitions(partitions)
-        if self._record_generation():
-            self._treat_as_lost(self.assigned - keys, keys)
-            self._is_unconfirmed = self.is_assigned
+        (generation, since_s), keys = self._generation_now(), input_partitions(partitions)
+        if self.may_be_readmitted(generation):
+            self._report_rejoin(self.state.assigned - keys, keys)
+            self.tell(events.RejoinReported(keys, generation, since_s))
+            self._stay_out_if_leaving()
             return
+        self.tell(events.RevocationBegan(generation, since_s))
         self._notify(lambda listener: listener.on_revoked(partitions))
-        if self.rejoins:
-            self._parts.chosen.save_for_rejoin(keys, self._parts.handed)
-        self._departed(keys)
+        self.tell(events.Departed(keys))
+        self._leave_table(keys)
 
     def _lost_by_us(self, partitions: list[TopicPartition]) -> None:
         keys = input_partitions(partitions)
-        self.assigned -= keys
+        self.tell(events.Departed(keys))
         self._notify(lambda listener: listener.on_lost(partitions))
-        self._departed(keys)
+        self._leave_table(keys)
 
-    def _stay_out_if_leaving(self) -> None:
-        if self.is_leaving and not self.is_closed:
-            unsubscribe_when_lost(self._library.raw)
+    def _leave_table(self, keys: Partitions) -> None:
+        self._table.tell(partition_events.Departed(keys))
+        self._table.resume_due()
 
-    def may_be_readmitted(self, now: GroupGeneration) -> bool:
-        """Whether a classic group may have evicted and readmitted us between the last callback and generation ``now``.
-
-        librdkafka (2.16, ``rd_kafka_cgrp_revoke_all_rejoin_maybe``) reports no loss while a revocation waits for its
-        callback: a cooperative member then joins again under a new member id, and still owns what was not to be
-        revoked. Another owner may have committed meanwhile. A group that has KIP-848 members, too, readmits a classic
-        member under its old id (``GroupMetadataManager.classicGroupJoinToConsumerGroup``): then only the generations
-        in between, of which there are at least two, show it. A round of a rebalance that was broken off looks the same;
-        but no member is evicted within a session time-out of its last callback. A KIP-848 member hears of it later.
-
-        What a revocation retains then may have another owner, unless an assignment of its generation follows: a change
-        of the subscription revokes, too.
-        """
-        before = self._last_generation
-        if self.is_member_epoch or not (before.is_active_member and now.is_active_member):
-            return False
-        may_be_evicted = self._clock() - self._member_since >= self._library.session_timeout_s
-        has_missed_one = may_be_evicted and now.generation_id > before.generation_id + 1
-        has_moved_unconfirmed = self._is_unconfirmed and now.generation_id != before.generation_id
-        return has_moved_unconfirmed or has_missed_one or now.member_id != before.member_id
-
-    def _record_generation(self) -> bool:
-        """Record the generation of a callback; returns whether we may have been readmitted before it."""
-        now = self.synced_generation
-        may_be_readmitted = self.may_be_readmitted(now)
-        if now.is_active_member and not self.is_member_epoch:
-            self._last_generation, self._member_since = now, self._previous_call_at
-        return may_be_readmitted
-
-    def _treat_as_lost(self, retained: Partitions, revoked: Partitions = frozenset()) -> None:
+    def _report_rejoin(self, retained: Partitions, revoked: Partitions) -> None:
         """Read ``retained`` from the group's offsets, and commit nothing of what was read of all these before."""
         self._notify(lambda listener: listener.on_membership_changed(to_kafka(retained), to_kafka(revoked)))
-        self._departed(retained | revoked)
-        self.assigned |= retained
-        self.is_assigned = bool(retained)
-        self.rejoined_in_call |= retained
-        if revoked:
-            self._stay_out_if_leaving()
+        self._leave_table(retained | revoked)
+        self._table.tell(partition_events.Retained(retained))
 
-    def _departed(self, keys: Partitions) -> None:
-        self.assigned -= keys
-        self.is_assigned = bool(self.assigned)
-        self.left_in_call |= keys
-        self._parts.departed(keys)
-
-    def _sync_in_callback(self) -> None:
-        """Classic members cannot rejoin before a callback has returned: the generation inside it is synced.
-
-        A KIP-848 member can, so its epoch is synced by a drain before the next record is handed over.
-        """
-        if self.is_member_epoch:
-            self.needs_sync = True
-        else:
-            self.synced_generation = self.snapshot().generation
+    def _stay_out_if_leaving(self) -> None:
+        if self.state.must_stay_out:
+            unsubscribe_when_lost(self._library.raw)
 
     def _notify(self, call: Callable[[RebalanceListener], None]) -> None:
         if self._listener is None:

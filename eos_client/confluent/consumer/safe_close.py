@@ -23,8 +23,8 @@ from eos_client.completion import Completion
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
 from eos_client.ports import Clock
 
-LEAVING_STEP_S = 0.01
-LEAVING_ROUNDS_MAX = 500
+_LEAVING_STEP_S = 0.01
+_LEAVING_ROUNDS_MAX = 500
 
 CLOSE_LIMIT_S = 30.0
 """How long the client library's close() is waited for, once every callback that was due has run."""
@@ -60,8 +60,8 @@ def serve_before_close(raw: Any, *, unsubscribe: bool) -> None:
             raw.unsubscribe()
         else:
             raw.pause(raw.assignment())  # which makes the records in front of the callbacks void
-        for _ in range(LEAVING_ROUNDS_MAX):
-            if raw.poll(LEAVING_STEP_S) is None and not (unsubscribe and raw.assignment()):
+        for _ in range(_LEAVING_ROUNDS_MAX):
+            if raw.poll(_LEAVING_STEP_S) is None and not (unsubscribe and raw.assignment()):
                 return
 
 

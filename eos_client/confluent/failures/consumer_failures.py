@@ -32,7 +32,6 @@ from eos_client.core.error_codes import (
     TOPIC_FORBIDDEN,
 )
 from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
-from eos_client.core.model import InputPartition, format_partitions
 
 _GROUP_REMEDIES = {
     ASSIGNOR_REFUSED: "Leave group.remote.assignor out, or set one of the brokers' group.consumer.assignors",
@@ -103,23 +102,6 @@ def reading_refused(what: str, error: KafkaError, topics: Iterable[str], group_i
         forbidden = f"topic {names}" if names else "every topic that it subscribes to"
     message = f"{what} {code}: {error.str().rstrip('.')}. Allow this client to read {forbidden}, then start again."
     return make_kafka_error(errors.ClusterUnfitError, error, message)
-
-
-def committed_offsets_unknown(
-    partitions: frozenset[InputPartition], timeout_s: float, exception: KafkaException, group_id: str
-) -> errors.ClusterUnavailableError | errors.ClusterUnfitError:
-    """Return the error for committed offsets that cannot be read, so that nothing may be based on them."""
-    error = kafka_error(exception)
-    if error.name() in READING_FORBIDDEN:
-        what = f"the committed offsets of {format_partitions(partitions)} could not be read:"
-        return reading_refused(what, error, (partition.topic for partition in partitions), group_id)
-    return make_kafka_error(
-        errors.ClusterUnavailableError,
-        error,
-        f"the committed offsets of {format_partitions(partitions)} could not be read within {timeout_s:g} s "
-        f"({error.name()}: {error.str()}). A transaction that the application has begun by itself may still be open: "
-        "end it, then go on with the same clients. Nothing was committed by this call.",
-    )
 
 
 def consumer_errors(

@@ -101,7 +101,7 @@ def topic_replaced(topic: str) -> KafkaInputPositionError:
         f"the input topic {topic!r} was deleted and created again: offsets of the old one say nothing about the new "
         "one. Nothing of the new one was handed over. End the process, set the group's offsets of this topic to where "
         "the new one is to be read from, or delete them (Kafka may have deleted them already), then start again: "
-        "without offsets, auto.offset.reset=latest passes over what the new one holds by then."
+        "without offsets, auto.offset.reset=latest skips what is in the new one by then."
     )
     error = KafkaError(KafkaError.UNKNOWN_TOPIC_ID, message)
     return KafkaInputPositionError(error, message, topic)

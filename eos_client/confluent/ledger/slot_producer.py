@@ -101,7 +101,7 @@ class SlotProducer(ConfluentProducer):
         an error named for what to do.
         """
         try:
-            self.await_room(self.poll, limit_s, self.produce, topic, value, key, **options)
+            self.await_room(limit_s, self.produce, topic, value, key, **options)
         except AbortableError as error:
             if isinstance(error, KafkaException) and kafka_error(error).name() == FATAL_UNNAMED:
                 self.abort_transaction(self.limits.commit_timeout_s)  # which says what it was, such as a fence

@@ -104,7 +104,9 @@ class ConfluentProducer:
         self.library = LibraryProducer(
             settings, factory or CONFLUENT_KAFKA.producer, clock, shortest_timeout_s, generate_id=generate_id
         )
-        self.ownership = self._ownership = ThreadOwnership("EosProducer", shared=not self.library.transactional_id)
+        self.ownership = self._ownership = ThreadOwnership(
+            "EosProducer", self.library.marks, shared=not self.library.transactional_id
+        )
         self.calls = BoundedCalls(self.library, clock, recovers_from_own_fence=recovers_from_own_fence, words=words)
         self.registration = Registration(self.calls, self.ownership, counters or Counters(), self._hook, init_attempt_s)
 
@@ -140,6 +142,8 @@ class ConfluentProducer:
         calls.mark_interrupted(TransactionalRequest.BEGIN)
         try:
             library.raw.begin_transaction()
+        except EosError:  # of a signal handler: the transaction may have begun
+            raise
         except KafkaException as exception:
             calls.raise_failure(TransactionalRequest.BEGIN, exception)
         # Its request may have been sent twice. A log that is not understood must not excuse a fence for each handle.
@@ -239,6 +243,10 @@ class ConfluentProducer:
 
         With ``may_look_up_partitions``, a partition that librdkafka does not know is looked for in the cluster first.
         """
+        self.queue(topic, *args, **kwargs)
+
+    def queue(self, topic: str, *args: Any, **kwargs: Any) -> None:
+        """Queue a record as ``produce`` does, for a caller that owns the producer."""
         if self.calls.blocking_error is not None:
             raise self.calls.blocking_error
         library = self.library
@@ -319,10 +327,8 @@ class ConfluentProducer:
         unnamed: Callable[..., None] = self.library.raw.produce
         return unnamed
 
-    def await_room(
-        self, poll: Callable[[float], object], limit_s: float, write: Callable[..., None], *args: Any, **kwargs: Any
-    ) -> None:
-        """Call ``write`` with its arguments until the local queue has room for the output; ``poll`` makes some.
+    def await_room(self, limit_s: float, write: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Call ``write`` with its arguments until the local queue has room for the output.
 
         Raises AbortableError where there was none for ``limit_s``; the transaction lacks that output. Raises
         OutputRefusedError where the empty queue has no room for it.
@@ -339,7 +345,7 @@ class ConfluentProducer:
                 deadline = now + limit_s if deadline is None else deadline
                 if now > deadline:
                     raise self._stayed_full(f"the local queue stayed full for {limit_s:g} s") from full
-            poll(_QUEUE_WAIT_S)
+            self._serve(_QUEUE_WAIT_S)
 
     def _stayed_full(self, what: str) -> EosError:
         return self._unacknowledged(what)
@@ -410,6 +416,9 @@ class ConfluentProducer:
     @owned(exclusive=True, allow_in_callbacks=True)
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; returns how many events were served."""
+        return self._serve(timeout)
+
+    def _serve(self, timeout: float) -> int:
         served = self.calls.serve(timeout)
         self.library.callback_errors.raise_kept()
         return served

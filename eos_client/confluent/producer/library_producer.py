@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, TypeVar
 
 from eos_client.config.client_settings import idempotent_producer_settings, is_on, safe_producer_settings
-from eos_client.confluent.call_stack import in_library
+from eos_client.confluent.call_marks import CallMarks, in_library
 from eos_client.confluent.callback_guard import CallbackGuard, DeferredErrors
 from eos_client.confluent.client_library import destroy_producer
 from eos_client.confluent.client_log import ClientLog
@@ -59,6 +59,7 @@ class LibraryProducer:
         self.last_errors = LastErrors(self.settings.get("error_cb"))
         self.factory = factory
         self._clock = clock
+        self.marks = CallMarks()
         self.guard = CallbackGuard()
         self.callback_errors = DeferredErrors(lambda: self.guard.raise_kept())  # noqa: PLW0108  # not always this one
         self.times_given: set[str] = set()
@@ -141,7 +142,7 @@ class LibraryProducer:
 
     def call(self, call: Callable[[], T]) -> T:
         """Make a ``call`` that may serve callbacks; raises TransactionStateError inside another such call."""
-        return in_library(self, call)
+        return in_library(self.marks, call)
 
     def leave_behind(self) -> None:
         """Abandon the handle: its thread destroys it once the running call has returned. Never waits."""
