@@ -94,7 +94,7 @@ class InputPositionError(ClusterUnfitError):
 
     There is no committed offset and ``auto.offset.reset=error`` forbids choosing one, or the offset is beyond the end
     of the log (the log was truncated, or the topic was deleted and created again), or the log was truncated and has
-    grown again, or a named topic was replaced. ``topic``, ``partition`` and ``offset`` say where; ``partition`` and
+    grown again, or a topic was replaced. ``topic``, ``partition`` and ``offset`` say where; ``partition`` and
     ``offset`` are None when the whole topic is meant, ``offset`` also when there is none.
     """
 

@@ -99,7 +99,7 @@ def input_partitions(partitions: Iterable[Any]) -> frozenset[InputPartition]:
 
 
 class RebalanceListener(Protocol):
-    """Is called at rebalances, in the thread that polls, with the list that the client library passed."""
+    """Rebalance callbacks, run in the polling thread with the client library's list."""
 
     def on_assigned(self, partitions: list[Any], /) -> None:
         """``partitions`` were given to us."""
@@ -114,7 +114,7 @@ class RebalanceListener(Protocol):
         ...
 
     def on_membership_changed(self, retained: list[Any], revoked: list[Any], /) -> None:
-        """Both were lost without a callback; a new membership has kept ``retained``, and ``revoked`` leave now."""
+        """We rejoined unnoticed: ``retained`` stay, ``revoked`` go; neither may be committed."""
         ...
 
 
@@ -143,17 +143,6 @@ class RevocationWork(Protocol):
     def departed(self, partitions: frozenset[InputPartition]) -> None:
         """``partitions`` have left, revoked or lost."""
         ...
-
-
-class OverridableProducer(Protocol):
-    """The producer as the application holds it: a subclass may override what a transaction session calls on it."""
-
-    def begin_transaction(self) -> None: ...  # noqa: D102
-    def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float, /) -> None: ...  # noqa: D102
-    def commit_transaction(self, timeout: float) -> None: ...  # noqa: D102
-    def abort_transaction(self, timeout: float) -> None: ...  # noqa: D102
-    def produce(self, topic: str, *args: Any, **kwargs: Any) -> None: ...  # noqa: D102
-    def poll(self, timeout: float) -> int: ...  # noqa: D102
 
 
 class Clock(Protocol):

@@ -82,9 +82,9 @@ class RevocationListener:
         self._hook(PartitionsLost(partitions=keys, uncommitted=uncommitted))
 
     def on_membership_changed(self, retained: list[Any], revoked: list[Any], /) -> None:
-        """Treat all as lost: what was consumed of them cannot be committed. ``retained`` are assigned again.
+        """We rejoined unnoticed: ``retained`` stay, ``revoked`` go; neither may be committed.
 
-        A gate closes for the generation of a revocation, also of one that may not commit.
+        As after every revocation, the gate is closed for its generation.
         """
         self.on_lost([*retained, *revoked])
         if revoked:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling, HoldEnded
 from eos_client.core.model import InputPositions, Partitions
 from eos_client.observe import CommitSkipped, EventHook
@@ -15,22 +14,12 @@ _SERVE_ROUNDS_MAX = 3
 
 
 class CommitDecisions:
-    """The decisions on one piece of work, from its first skip to its end.
+    """The decisions on one piece of work, from its first skip to its end."""
 
-    ``plain``: commits outside transactions; none of them may reach the broker after this work's commit.
-    """
-
-    def __init__(
-        self,
-        consumer: ConfluentConsumer,
-        hook: EventHook,
-        clock: Callable[[], float],
-        plain: PlainOffsets | None = None,
-    ) -> None:
+    def __init__(self, consumer: ConfluentConsumer, hook: EventHook, clock: Callable[[], float]) -> None:
         self._consumer = consumer
         self._hook = hook
         self._clock = clock
-        self._plain = plain
         self._held_since: float | None = None
 
     @property
@@ -48,25 +37,23 @@ class CommitDecisions:
         positions: InputPositions,
         snapshot: MembershipSnapshot | None = None,
         *,
-        left: Partitions = frozenset(),
-        served_in_vain: bool = False,
+        departed: Partitions = frozenset(),
+        generation_unstable: bool = False,
     ) -> tuple[CommitRuling, MembershipSnapshot]:
         """Let the gate decide on ``positions`` under ``snapshot``, or our membership as it is now.
 
-        ``left`` and ``served_in_vain``: as in `CommitAttempt`.
+        ``departed`` and ``generation_unstable``: as in `CommitAttempt`.
         """
         if snapshot is None:
             snapshot = self._consumer.snapshot()
-        gate, plain = self._consumer.gate, self._plain
+        gate = self._consumer.gate
         attempt = CommitAttempt(
             positions=positions,
             snapshot=snapshot.generation,
-            callbacks_served=snapshot.generation.same_membership(self._consumer.membership.synced_generation),
+            callbacks_served=snapshot.generation.same_membership(self._consumer.membership.state.synced_generation),
             held_for_s=self.held_for_s,
-            served_in_vain=served_in_vain,
-            left=left,
-            unanswered=frozenset() if plain is None else plain.unanswered(),
-            unfenced=frozenset() if plain is None else frozenset(plain.unfenced),
+            generation_unstable=generation_unstable,
+            departed=departed,
             may_be_readmitted=self._consumer.membership.may_be_readmitted(snapshot.generation),
         )
         ruling = gate.decide(attempt)
@@ -79,22 +66,22 @@ class CommitDecisions:
         positions: Callable[[], InputPositions],
         *,
         is_still_due: Callable[[], bool] = lambda: True,
-        left: Callable[[], Partitions] = frozenset,
+        departed: Callable[[], Partitions] = frozenset,
     ) -> tuple[CommitRuling, MembershipSnapshot]:
         """Let the gate decide, and serve callbacks for as long as it wants them served first.
 
-        ``is_still_due``: whether there is anything left to decide on after callbacks were served. ``left``: as in
+        ``is_still_due``: whether there is anything left to decide on after callbacks were served. ``departed``: as in
         `CommitAttempt`. A generation that moves again each time counts as a skip, which ends at the hold limit.
         """
-        ruling, snapshot = self.decide(positions(), left=left())
+        ruling, snapshot = self.decide(positions(), departed=departed())
         for round_number in range(1, _SERVE_ROUNDS_MAX + 1):
             if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
                 break
-            self._consumer.fetching.serve_callbacks(drain=True)
+            self._consumer.serve_callbacks(drain=True)
             if not is_still_due():
                 break
             is_last = round_number == _SERVE_ROUNDS_MAX
-            ruling, snapshot = self.decide(positions(), left=left(), served_in_vain=is_last)
+            ruling, snapshot = self.decide(positions(), departed=departed(), generation_unstable=is_last)
         return ruling, snapshot
 
     def record(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, SupportsIndex, TypeVar, cast
 
 from eos_client.clients.input_events import InputEvents, MissingTopics, UnmatchedPatterns
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
-from eos_client.clients.transaction import TransactionSession
+from eos_client.clients.session import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config.client_settings import merged_settings
 from eos_client.config.secret_settings import MaskedSettings
-from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.call_marks import enter
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer, Delivery
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
-from eos_client.confluent.failures.client_failures import misplaced_call, not_to_be_copied
+from eos_client.confluent.failures.client_failures import not_to_be_copied
 from eos_client.confluent.serialisation import Deserializers, raw_record
 from eos_client.confluent.thread_ownership import (
+    CALL,
     NeverBuilt,
     ThreadOwnership,
-    counts_as_call,
     is_in_call,
     owned,
     refuse_nested,
 )
 from eos_client.core.commit_gate import CommitGate, GateSettings
 from eos_client.core.model import InputPartition
+from eos_client.core.partition_events import (
+    EventsTaken,
+)
+from eos_client.core.partition_states import ConsumerState
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
 from eos_client.observe import (
@@ -43,6 +49,35 @@ from eos_client.ports import Clock
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _hands_over(
+    method: Callable[Concatenate[EosConsumer, P], tuple[T, ConsumerState]],
+) -> Callable[Concatenate[EosConsumer, P], T]:
+    """Hand over what ``method`` returns with the state in which it is the application's; never inside another call.
+
+    Assigning the state is the last step: whatever breaks the call off before makes the records come again. Python runs
+    no signal handler after it, as nothing is called any more.
+    """
+    name = method.__name__
+
+    @functools.wraps(method)
+    def handing_over(self: EosConsumer, *args: P.args, **kwargs: P.kwargs) -> T:
+        refuse_nested(self, name)
+        marks = self._ownership.marks
+        outside = enter(marks, CALL)
+        try:
+            records, state = method(self, *args, **kwargs)
+            self._table.state = state
+            return records
+        finally:
+            marks.stack = outside
+
+    return cast("Callable[Concatenate[EosConsumer, P], T]", handing_over)
 
 
 class EosConsumer:
@@ -95,7 +130,7 @@ class EosConsumer:
         )
         self._library = self.member.library
         self._membership = self.member.membership
-        self._handed = self.member.handed
+        self._table = self.member.table
         self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
         self._events = InputEvents(self.member, hook)
         self._missing = MissingTopics(self.member, (), clock)
@@ -133,54 +168,43 @@ class EosConsumer:
         self._plain.on_commit(error, topic_partitions)
 
     # -- records -----------------------------------------------------------------------------------------------------
-    #
-    # Closing the journal, the last step of each call, hands the returned records over to the application.
 
-    @counts_as_call
-    def poll(self, timeout: float = -1) -> Any:
+    @_hands_over
+    @owned(claims=True)
+    def poll(self, timeout: float = -1) -> tuple[Any, ConsumerState]:
         """Return one record, an error event, or None after ``timeout`` seconds; serves callbacks.
 
         Raises TransactionStateError in a callback of this consumer, or a signal handler inside another call of it.
         """
-        refuse_nested(self, "poll")
-        message = self._poll(timeout)
-        self._handed.journal = None
-        return message
+        batch, state = self._next(1, timeout)
+        return batch[0] if batch else None, state
 
-    @counts_as_call
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
+    @_hands_over
+    @owned(claims=True)
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> tuple[list[Any], ConsumerState]:
         """Return up to ``num_messages`` records within ``timeout`` seconds; serves callbacks.
 
         Every record returned counts as processed at the next commit. Raises TransactionStateError as ``poll`` does.
         """
-        refuse_nested(self, "consume")
-        batch = self._consume(num_messages, timeout)
-        self._handed.journal = None
-        return batch
-
-    @owned(claims=True)
-    def _poll(self, timeout: float) -> Any:
-        batch = self._next(1, timeout)
-        return batch[0] if batch else None
-
-    @owned(claims=True)
-    def _consume(self, num_messages: int, timeout: float) -> list[Any]:
         return self._next(num_messages, timeout)
 
-    def _next(self, count: int, timeout: float) -> list[Any]:
+    def _next(self, count: int, timeout: float) -> tuple[list[Any], ConsumerState]:
+        """Return records, and the state in which the application has them."""
         self.open_work.resolve_pending()
         self._report_lag()
-        if passed_over := self.member.parts.starts.take_passed_over():
+        if passed_over := self.member.starts.take_passed_over():
             self._hook(PartitionsStartedAtEnd(offsets_before=passed_over))
         self._unmatched.report()
         self.member.fetching.begin_call()
         session = self.open_work.session
         if session is not None and session.block.is_open:
-            return self._deserializers.records(self._next_in_block(session, count, timeout))
-        batch = self.member.next_batch(count, timeout)
-        if session is not None and session.is_unresolved:  # a commit inside the revoke callback of this very call
-            session.kept.raise_failure()
-        return self._deserializers.records(batch)
+            records, delivery = self._next_in_block(session, count, timeout)
+        else:
+            delivery = self.member.next_delivery(count, timeout)
+            records = delivery.messages
+            if session is not None and session.state.outcome_is_pending:
+                session.raise_callback_failure()  # of a commit in a revoke callback of this very call
+        return self._deserializers.records(records), self.member.handed_over(delivery)
 
     def _report_lag(self) -> None:
         """Report the lag of the group's offsets if librdkafka has delivered statistics since the last call.
@@ -189,25 +213,29 @@ class EosConsumer:
         """
         if (ends := self._library.take_stable_ends()) is None:
             return
-        first_offsets = {partition: position.first_offset for partition, position in self._handed.work.owned.items()}
-        committed = {**self._handed.next_offsets, **first_offsets}
-        known = self._membership.assigned & committed.keys() & ends.keys()
+        state = self._table.state
+        first_offsets = {partition: position.first_offset for partition, position in state.owned.items()}
+        committed = {**state.next_offsets, **first_offsets}
+        known = self._membership.state.assigned & committed.keys() & ends.keys()
         lag = {p: max(0, ends[p] - committed[p]) for p in known if committed[p] >= 0}
         if lag and lag != self._lag_reported:
             self._lag_reported = lag
             self._hook(LagMeasured(records=lag))
 
-    def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> list[Any]:
+    def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> tuple[list[Any], Delivery]:
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         with session.block.reading:
             self._missing.require()
             while True:
-                batch = self.member.next_batch(count, timeout)
-                session.kept.raise_failure()
+                delivery = self.member.next_delivery(count, timeout)
+                session.raise_callback_failure()
                 session.block.check()
-                records = self._events.records(batch)
-                if records or not batch or self._clock() >= deadline:
-                    return records
+                records = delivery.messages
+                if delivery.has_events:
+                    self._table.tell(EventsTaken(*delivery))
+                    records = self._events.records(records)
+                if records or not delivery.runs or self._clock() >= deadline:
+                    return records, delivery
                 timeout = min(timeout, max(0.0, deadline - self._clock()))
 
     @owned(exclusive=True, allow_in_callbacks=True)
@@ -230,12 +258,12 @@ class EosConsumer:
     @owned()
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
-        self._library.pause_for_application(partitions)
+        self.member.pause(partitions)
 
     @owned()
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Fetch ``partitions`` again, each as soon as its start offset is known."""
-        self._library.resume_for_application(partitions, self.member.parts.starts.withheld)
+        self.member.resume(partitions)
 
     # -- the group and the assignment --------------------------------------------------------------------------------
 
@@ -280,7 +308,7 @@ class EosConsumer:
 
         Raises TransactionStateError inside a block and while its transaction is held.
         """
-        self.open_work.record_manual_assignment("assign()")
+        self.open_work.record_manual_assignment("assign()", partitions)
         self.member.assign(partitions)
 
     @owned(exclusive=True, allow_in_callbacks=True)
@@ -292,7 +320,7 @@ class EosConsumer:
     @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to the assignment, inside ``on_assign`` of a cooperative group, or by hand as ``assign`` does."""
-        self.open_work.record_manual_assignment("incremental_assign()")
+        self.open_work.record_manual_assignment("incremental_assign()", partitions)
         self.member.assign(partitions, incrementally=True)
 
     @owned(exclusive=True, allow_in_callbacks=True)
@@ -318,10 +346,10 @@ class EosConsumer:
         """Return the opaque group metadata as of now, for ``send_offsets_to_transaction``. Do not keep it: it ages.
 
         Offsets of plain commits that are pending are dropped: sent after the transaction's, they would move the
-        committed offsets backwards. The next block asks the group first what that transaction has committed. Raises
-        TransactionStateError inside a block, and while one that was skipped keeps its transaction open.
+        committed offsets backwards. Raises TransactionStateError for a consumer that was given to
+        ``producer.transaction()``: its blocks commit its offsets.
         """
-        self.open_work.refuse_metadata_while_work_is_open()
+        self.open_work.refuse_plain_use("consumer_group_metadata()")
         self.member.plain.pending.clear()
         return self.member.consumer_group_metadata()
 
@@ -338,10 +366,10 @@ class EosConsumer:
         Raises CommitRefusedError for offsets of partitions that are no longer ours; an asynchronous call only logs it,
         as confluent_kafka's does, and its offsets stay pending until ``on_commit`` has confirmed them. Raises
         ClusterUnfitError where this client may not read the group or a topic any more. Raises TransactionStateError for
-        a consumer that was given to ``producer.transaction()``, until that producer is closed: blocks commit its
-        offsets. May serve rebalance callbacks.
+        a consumer that was given to ``producer.transaction()``: its blocks commit its offsets. May serve rebalance
+        callbacks.
         """
-        self.open_work.refuse_commit_while_work_is_open()
+        self.open_work.refuse_plain_use("commit()")
         requested = self._plain.requested(message, offsets)
         is_by_hand = not self.open_work.is_fenced_by_group
         if not requested and (is_by_hand or not self.member.plain.pending):
@@ -349,13 +377,6 @@ class EosConsumer:
             return None
         if is_by_hand:
             return self._plain.send(requested, asynchronous=asynchronous)
-        if self.open_work.committing_session is not None:
-            raise misplaced_call(
-                "commit() of a consumer whose blocks commit its offsets: where the client library sends it twice, "
-                "after a lost connection, the second copy could be served after a later block and move the group's "
-                "committed offsets backwards. A block without outputs commits what was consumed in it; after "
-                "producer.close(), commit() works again"
-            )
         return self._plain.commit(requested, asynchronous=asynchronous)
 
     @owned(exclusive=True, allow_in_callbacks=True)
@@ -424,7 +445,7 @@ class EosConsumer:
         consumer, or while a block begins or ends: that call would go on with a consumer that is gone. Called inside
         ``close()``, or on an object whose ``__init__`` did not run, it does nothing.
         """
-        if isinstance(self._ownership, NeverBuilt) or (is_in_call(self) and self._membership.is_leaving):
+        if isinstance(self._ownership, NeverBuilt) or (is_in_call(self) and self._membership.state.is_leaving):
             return
         self._close()
 
@@ -435,7 +456,7 @@ class EosConsumer:
         try:
             self.member.close()
         finally:
-            if session is not None and self._membership.is_closed:
+            if session is not None and self._membership.state.is_closed:
                 session.prepare_consumer_close()  # the revoke callback may have left a commit unanswered
 
     def close_within(self, limit_s: float) -> bool:

@@ -48,12 +48,12 @@ class InputEvents:
         return [message for message in batch if message.error() is None]
 
     def _act_on(self, error: Any, topic: str | None) -> None:
-        is_named = topic is None or self._consumer.membership.names(topic)
+        is_named = topic is None or self._consumer.membership.state.names(topic)
         meaning = meaning_of(ErrorEvent(event_code(error), fatal=is_fatal(error), is_named=is_named))
         if meaning is EventMeaning.REPORT:
             self._hook(ClientReported(client="consumer", error=f"{error.name()}: {error.str()}"))
         elif meaning is not EventMeaning.IGNORE:
-            patterns = self._consumer.membership.patterns
+            patterns = self._consumer.membership.state.patterns
             raise input_error(error, topic=topic, group_id=self._consumer.library.group_id, patterns=patterns)
 
 
@@ -100,7 +100,7 @@ class MissingTopics:
         self.missing: frozenset[str] = frozenset()
         self._consumer = consumer
         self._clock = clock
-        is_reported = are_confirmed or not consumer.membership.is_member_epoch
+        is_reported = are_confirmed or not consumer.membership.state.is_member_epoch
         self._ask_at = clock() + (_LOOK_INTERVAL_S if is_reported else 0.0)
         self._look_at = {topic: self._ask_at for topic in topics if not is_pattern(topic)}
         self._read_up_to: dict[str, dict[InputPartition, int]] = {}
@@ -121,7 +121,7 @@ class MissingTopics:
 
         None: no broker has answered.
         """
-        read_up_to = {p: offset for p, offset in self._consumer.handed.next_offsets.items() if p.topic == topic}
+        read_up_to = {p: offset for p, offset in self._consumer.state.next_offsets.items() if p.topic == topic}
         if topic in self.missing:
             return self._require_at_last(topic)
         if not read_up_to.items() <= self._read_up_to.get(topic, {}).items():
@@ -149,7 +149,7 @@ class UnmatchedPatterns:
     """
 
     def __init__(self, consumer: ConfluentConsumer, topics: Sequence[str], hook: EventHook, clock: Clock) -> None:
-        patterns = filter(is_pattern, topics if consumer.membership.is_member_epoch else ())
+        patterns = filter(is_pattern, topics if consumer.membership.state.is_member_epoch else ())
         self._patterns = frozenset(filter(is_known_to_python, patterns))
         self._reported: frozenset[str] = frozenset()
         self._consumer = consumer
@@ -162,7 +162,7 @@ class UnmatchedPatterns:
         if self._clock() < self._look_at:
             return
         self._look_at = self._clock() + _PATTERN_INTERVAL_S
-        missing = unmatched(self._patterns, {p.topic for p in self._consumer.membership.assigned})
+        missing = unmatched(self._patterns, {p.topic for p in self._consumer.membership.state.assigned})
         if missing:
             topics = known_topics(self._consumer, _ANSWER_LIMIT_S)
             if topics is None:

@@ -1,19 +1,20 @@
-"""A consumer's open work, and who commits it: the session of a producer, plain commits, or both."""
+"""A consumer's open work, and who commits it: the session of a producer, or plain commits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.clients.plain_commit import PlainCommits
-from eos_client.clients.transaction import TransactionSession
-from eos_client.confluent.callback_guard import is_in_a_callback
+from eos_client.clients.session import TransactionSession
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.consumer.plain_offsets import PlainUse
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.core.commit_gate import CommitDecision
 from eos_client.core.model import InputPartition, InputPosition
 from eos_client.observe import EventHook
-from eos_client.ports import Clock, MembershipSnapshot
+from eos_client.ports import Clock, MembershipSnapshot, input_partitions
 
 
 class OpenWork:
@@ -28,19 +29,60 @@ class OpenWork:
         self._plain = plain
         self._starts = CommitDecisions(consumer, hook, clock)
         self._is_assigned_by_hand = False
+        self._has_others = False  # partitions that the group did not give, assigned inside a callback
+        self._has_lost_records = False  # handed over while no producer was open, of partitions that have left since
 
     # -- whose work it is --------------------------------------------------------------------------------------------
 
     def join(self, session: TransactionSession) -> TransactionSession:
-        """Let ``session`` own the consumer's uncommitted work from now on."""
-        if self.session is not session:
-            _refuse_open_work(
-                self.session,
-                "this consumer's records are in an open transaction of another producer: end that one first, by a "
-                "block of that producer, or by its close(), after which the records are consumed again",
+        """Let ``session`` own the consumer's uncommitted work from now on.
+
+        Raises TransactionStateError while the session before has open work, and for a consumer whose offsets can still
+        reach the group outside transactions: served after one of ``session``, they would move the group's committed
+        offsets backwards. Where the application may hold records that come again, its next block fails.
+        """
+        before = self.session
+        if before is session:
+            return session
+        if before is None:
+            self._refuse_after_plain_use()
+        elif before.has_open_work:
+            raise misplaced_call(
+                "the outcome of the last commit is unknown, and only the producer that has sent it can find out: go on "
+                "with that one, or build a new consumer, which goes on at the group's committed offsets"
+                if before.state.outcome_is_pending
+                else "this consumer's records are in an open transaction of another producer: end that one first, by a "
+                "block of that producer, or by its close(), after which the records are consumed again"
             )
+        if self._has_lost_records or (before is not None and before.has_let_records_come_again):
+            session.fail_next_block("records that were handed over before this block come again, or went elsewhere")
+        self._has_lost_records = False
         self.session = session
         return session
+
+    def _refuse_after_plain_use(self) -> None:
+        if uses := self._consumer.plain.uses:
+            is_start_alone = uses == [PlainUse.START]
+            raise misplaced_call(
+                f"transaction() with a consumer that {', and '.join(use.value for use in uses)}: served after a block, "
+                "such offsets would move the group's committed offsets backwards. Build another consumer of the same "
+                "group for blocks"
+                + (", and call producer.transaction(consumer) before its first poll()" * is_start_alone)
+            )
+
+    def refuse_plain_use(self, call: str) -> None:
+        """Raise TransactionStateError for ``call`` once the consumer has a session, until it is closed.
+
+        Offsets that do not go through the session's transactions could overtake them, or skip records that an abort
+        brings back; also after the producer was closed, which may have left the outcome of its last commit unknown.
+        """
+        membership = self._consumer.membership
+        if self.session is not None and (membership.in_callback or not membership.state.is_closed):
+            raise misplaced_call(
+                f"{call} of a consumer that was given to producer.transaction(), whose transactions carry its offsets: "
+                "others could move the group's committed offsets backwards, or skip records. A block without outputs "
+                f"commits what was consumed in it; build another consumer for {call}"
+            )
 
     @property
     def committing_session(self) -> TransactionSession | None:
@@ -51,7 +93,7 @@ class OpenWork:
         """Resolve the outcome of the last block before more is handed over."""
         if (session := self.session) is None:
             return
-        session.under_way.refuse_within_a_step("poll() or consume()")
+        session.call_guard.refuse_within_a_step("poll() or consume()")
         session.leave_interrupted_block()
         if not session.block.is_open:
             session.resolve_pending()
@@ -60,7 +102,7 @@ class OpenWork:
         """Resolve pending outcomes before the consumer is closed; an open block fails."""
         if (session := self.session) is None:
             return
-        session.under_way.refuse_within_a_step("consumer.close()")
+        session.call_guard.refuse_within_a_step("consumer.close()")
         session.prepare_consumer_close()
         if session.block.is_open and session.in_hand:
             closed = misplaced_call("the consumer was closed inside the block: leave it first")
@@ -71,15 +113,17 @@ class OpenWork:
     @property
     def is_fenced_by_group(self) -> bool:
         """Whether the partitions came from a group, whose generation fences their offsets."""
-        return self._consumer.membership.is_subscribed and not self._is_assigned_by_hand
+        return self._consumer.membership.state.is_subscribed and not self._is_assigned_by_hand
 
     def record_subscription(self) -> None:
         """Record that the group assigns the partitions from now on."""
-        self._is_assigned_by_hand = False
+        self._is_assigned_by_hand = self._has_others = False
 
-    def record_manual_assignment(self, call: str) -> None:
+    def record_manual_assignment(self, call: str, partitions: Iterable[Any] = ()) -> None:
         """Record an assignment by hand; raises TransactionStateError while it would lose the work of a transaction."""
-        if self._consumer.membership.in_callback:
+        membership = self._consumer.membership
+        if membership.in_callback:
+            self._has_others = self._has_others or not input_partitions(partitions) <= membership.state.assigned
             return
         if self.session is not None and self.session.has_open_work:
             raise misplaced_call(
@@ -102,25 +146,12 @@ class OpenWork:
                 f"transaction() with a consumer that {how}: nothing would fence its offsets against another member "
                 "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"
             )
-
-    def refuse_commit_while_work_is_open(self) -> None:
-        """Raise TransactionStateError for a ``commit()`` while a transaction holds the work, or may hold it."""
-        if (session := self.session) is None:
-            return
-        if not is_in_a_callback():  # but in a signal handler
-            session.under_way.refuse_within_a_step("commit()")
-        session.leave_interrupted_block()
-        if session.has_open_work or session.has_unreported_outcome:
-            raise misplaced_call(f"commit() {_why_no_commit(session)}")
-
-    def refuse_metadata_while_work_is_open(self) -> None:
-        """Raise TransactionStateError for ``consumer_group_metadata()`` while a transaction holds the work."""
-        _refuse_open_work(
-            self.committing_session,
-            "consumer_group_metadata() while records of this consumer are in the open transaction of a block: "
-            "committing offsets beyond them would skip them. Let a block of that producer commit first, or close that "
-            "producer",
-        )
+        if self._has_others:
+            raise misplaced_call(
+                "transaction() with a consumer whose callback assigned partitions that the group did not give it: "
+                "nothing would fence their offsets against another member (KIP-447). Assign inside on_assign only what "
+                "it was called with, and read other partitions with a consumer of their own"
+            )
 
     # -- start offsets -----------------------------------------------------------------------------------------------
 
@@ -130,7 +161,7 @@ class OpenWork:
         A plain commit that is sent twice could be served after the transactions that follow, and undo them. A consumer
         that assigns by hand has no group, and commits nothing.
         """
-        if not self._consumer.membership.is_subscribed:
+        if not self._consumer.membership.state.is_subscribed:
             return True
         snapshot = self._consumer.snapshot()
         positions = {p: InputPosition(offset, offset, snapshot.generation) for p, offset in starts.items()}
@@ -138,9 +169,9 @@ class OpenWork:
         self._starts.record(ruling, snapshot)
         if ruling.decision is not CommitDecision.COMMIT:
             return False
-        if (session := self.committing_session) is not None:
-            return session.commit_starts(positions, snapshot)
-        self._consumer.plain.record_sending(starts)
+        if self.session is not None:
+            return self.session.commit_starts(positions, snapshot)
+        self._consumer.plain.record_use(PlainUse.START)
         return self._consumer.library.commit_starts(starts)
 
     # -- RevocationWork: the open transaction, and plain offsets that are pending beside it ---------------------------
@@ -169,29 +200,9 @@ class OpenWork:
         """Drop ``partitions``, which have left; work that is held from now on gets a new hold time."""
         self._starts.end_hold()
         if (session := self.committing_session) is None:
-            self._consumer.handed.work.forget(partitions)
+            is_lost = not partitions.isdisjoint(self._consumer.state.owned)
+            self._has_lost_records = self._has_lost_records or is_lost
+            self._consumer.forget_work(partitions)
         else:
             session.on_departed(partitions)
         self._plain.drop_pending(partitions)
-
-
-def _refuse_open_work(session: TransactionSession | None, why: str) -> None:
-    """Refuse a call, because of ``why``, while records are in a transaction of ``session`` that has not ended."""
-    if session is not None and session.has_open_work:
-        raise misplaced_call(
-            "the outcome of the last commit is unknown, and only the producer that has sent it can find out: go on "
-            "with that one, or build a new consumer, which goes on at the group's committed offsets"
-            if session.is_unresolved
-            else why
-        )
-
-
-def _why_no_commit(session: TransactionSession) -> str:
-    if session.needs_resume:
-        return (
-            "while the outcome of the last commit is unknown, or of the last block: the next block, poll() or "
-            "consume() determines it"
-        )
-    if session.has_unreported_outcome:
-        return "while a block is being ended, which sends the offsets: a rebalance callback has nothing to commit then"
-    return "with an open transaction: its offsets are sent inside it; end the transaction instead"

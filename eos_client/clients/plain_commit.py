@@ -12,7 +12,7 @@ from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.config.client_settings import is_on
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import with_epoch
-from eos_client.confluent.consumer.plain_offsets import Offsets
+from eos_client.confluent.consumer.plain_offsets import Offsets, PlainUse
 from eos_client.confluent.failures.consumer_failures import commit_refused, last_commit_errors, refuse_error_event
 from eos_client.core.commit_gate import CommitDecision, CommitRuling
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
@@ -50,7 +50,7 @@ class PlainCommits:
             return {InputPartition(p.topic, p.partition): p for p in offsets}
         if not is_on(self._consumer.settings, "enable.auto.offset.store", default=True):
             return dict(self._offsets.stored)
-        ours = self._consumer.handed.work.owned  # what was handed over, not what the library has counted as that
+        ours = self._consumer.state.owned  # what was handed over, not what the library has counted as that
         return {p: with_epoch(p, position.next_offset, position.leader_epoch) for p, position in ours.items()}
 
     def commit(self, requested: Offsets, *, asynchronous: bool) -> list[Any] | None:
@@ -71,14 +71,12 @@ class PlainCommits:
 
     def send(self, offsets: Offsets, *, asynchronous: bool) -> list[Any] | None:
         """Commit ``offsets`` without asking the gate."""
-        self._offsets.record_sending(offsets)
+        self._offsets.record_use(PlainUse.COMMIT)
         if asynchronous:
             self._offsets.pending.update(offsets)  # until on_commit has confirmed them
         library, topic_partitions = self._consumer.library, list(offsets.values())
         with library.naming_errors("commit()", (each.topic for each in topic_partitions)):
             sent: list[Any] | None = library.raw.commit(offsets=topic_partitions, asynchronous=asynchronous)
-        if asynchronous:
-            self._offsets.record_in_flight(offsets)
         self._offsets.drop_stored({partition: each.offset for partition, each in offsets.items()})
         if sent is not None:
             self._offsets.drop_pending(offsets)
@@ -86,15 +84,13 @@ class PlainCommits:
         return sent
 
     def _record_committed(self, topic_partitions: Iterable[Any]) -> None:
-        for each in topic_partitions:
-            partition = InputPartition(each.topic, each.partition)
-            self._offsets.record_commit(partition, each.offset)
-            self._consumer.handed.work.mark_committed_up_to(partition, each.offset)
+        committed = {InputPartition(each.topic, each.partition): each.offset for each in topic_partitions}
+        for partition, offset in committed.items():
+            self._offsets.record_commit(partition, offset)
+        self._consumer.record_committed(committed)
 
     def on_commit(self, error: Any, topic_partitions: list[Any]) -> None:
         """Record the result of an asynchronous commit, then report it to the application as confluent_kafka does."""
-        for partition in input_partitions(topic_partitions):
-            self._offsets.record_answer(partition)
         sent = [each for each in topic_partitions if each.offset >= 0]
         if error is None:
             self._record_committed(each for each in sent if each.error is None)
@@ -123,7 +119,8 @@ class PlainCommits:
         try:
             self._offsets.pending.update(requested)
             ruling, snapshot = self._decisions.decide_after_callbacks(
-                lambda: self._positions(self._offsets.pending), left=lambda: frozenset(departed & requested.keys())
+                lambda: self._positions(self._offsets.pending),
+                departed=lambda: frozenset(departed & requested.keys()),
             )
             asked = {**self._offsets.pending, **{p: each for p, each in requested.items() if p in departed}}
             decision = ruling.decision
@@ -147,7 +144,7 @@ class PlainCommits:
                 self._offsets.pending[partition] = before[partition]
 
     def _positions(self, offsets: Offsets) -> InputPositions:
-        known, synced = self._consumer.handed.work.owned, self._consumer.membership.synced_generation
+        known, synced = self._consumer.state.owned, self._consumer.membership.state.synced_generation
         return {p: known.get(p) or InputPosition(each.offset, each.offset, synced) for p, each in offsets.items()}
 
     # -- its part of RevocationWork ------------------------------------------------------------------------------------
@@ -168,7 +165,8 @@ class PlainCommits:
         dropped = frozenset(self._offsets.pending) & partitions
         for departed in self._departed_while_deciding:
             departed.update(dropped)
-        self._offsets.forget(partitions)
+        self._offsets.drop_pending(partitions)
+        self._offsets.forget_stored(partitions)
         if dropped:
             reason = "the partitions left before a commit was confirmed"
             self._hook(CommitRefused(partitions=dropped, rule=None, reason=reason))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
-from eos_client.clients.transaction import TransactionSession
+from eos_client.clients.session import TransactionSession
 from eos_client.clients.transaction_block import Transaction
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config.client_settings import (
@@ -44,6 +44,8 @@ class EosProducer:
     Every transactional call has a budget (``limits``, seconds). Errors are subclasses of ``KafkaException`` named for
     what to do. After RebuildProducerError, ``init_transactions()`` builds a new handle with the same id.
     Raises ConfigurationError for settings that would break exactly-once processing.
+
+    A block writes and ends its transaction without these methods: an override of one is called by the application only.
 
     Beyond confluent_kafka's methods: ``transaction``, ``close``, ``counters``, ``limits``, ``transactional_id`` and
     ``settings`` (of librdkafka, with this package's defaults). ``adapter`` and ``session`` are for this package's own
@@ -87,7 +89,7 @@ class EosProducer:
             hook=self._hook,
             factory=factory,
             clock=clock,
-            may_look_up_partitions=lambda: self._session is not None and self._session.is_open,
+            may_look_up_partitions=lambda: self._session is not None and self._session.state.has_begun,
         )
         self._ownership = self.adapter.ownership
         self.adapter.library.start()
@@ -123,16 +125,20 @@ class EosProducer:
     def transaction(self, consumer: EosConsumer) -> Transaction:
         """Return a ``with`` block: begin, then commit, hold or abort and rewind, as the gate rules.
 
-        Raises TransactionStateError while either client has open work with another one. Entering the block raises it
-        inside another block, inside a rebalance callback, beside a transaction that ``begin_transaction()`` began, and
-        for a consumer that has not subscribed: only a group's membership fences its offsets. Raises ConfigurationError
-        when ``transaction.timeout.ms`` is shorter than the consumer's gate may hold a transaction and its commit may
-        take, and for ids of the consumer that are not printable ASCII.
+        From this call on the consumer's offsets are committed by blocks alone, until it is closed. With
+        ``auto.offset.reset=latest`` make it before the first ``poll``.
+
+        Raises TransactionStateError while either client has open work with another one, and for a consumer that has
+        committed plainly, has a commit pending or has handed out ``consumer_group_metadata()``: build another one.
+        Entering the block raises it inside another block, inside a rebalance callback, beside a transaction that
+        ``begin_transaction()`` began, and for a consumer that has not subscribed: only a group's membership fences its
+        offsets. Raises ConfigurationError when ``transaction.timeout.ms`` is shorter than the consumer's gate may hold
+        a transaction and its commit may take, and for ids of the consumer that are not printable ASCII.
         """
         if not hasattr(consumer, "open_work"):
             raise TypeError(f"transaction() expects an EosConsumer, not {consumer!r}")
         self.session(consumer)
-        return Transaction(lambda: self._session_of_block(consumer))
+        return Transaction(lambda: self._session_of_block(consumer), self._ownership)
 
     def _session_of_block(self, consumer: EosConsumer) -> TransactionSession:
         consumer.open_work.require_group_membership()
@@ -141,8 +147,7 @@ class EosProducer:
     def session(self, consumer: EosConsumer) -> TransactionSession:
         """Return the session that joins this producer with ``consumer``; one producer serves one consumer at a time.
 
-        Raises TransactionStateError while either has open work with another one, ConfigurationError as ``transaction``
-        does.
+        Raises TransactionStateError and ConfigurationError as ``transaction`` does.
         """
         member = consumer.member
         if self.transactional_id:  # without one there is no time-out yet
@@ -156,18 +161,19 @@ class EosProducer:
                     f"the producer {self.transactional_id!r} has an open transaction with another consumer: end that "
                     "one first, by blocks with that consumer until the outcome is not SKIPPED"
                 )
-            needs_resume = session is not None and session.needs_resume
+            needs_resume = session is not None and session.state.needs_resume
             session = TransactionSession(
-                member, self.adapter, self, self._hook, self.counters, self._clock, needs_resume=needs_resume
+                *(member, self.adapter, self._serializers, self._hook, self.counters, self._clock),
+                needs_resume=needs_resume,
             )
         self._session = consumer.open_work.join(session)
         return self._session
 
     # -- transactions by hand ------------------------------------------------------------------------------------
 
-    def _is_session_call(self, call: str) -> bool:
-        """Whether the session makes ``call``; raises TransactionStateError for an application's call beside a block."""
-        return self._session is not None and self._session.recognises_or_refuses(call)
+    def _refuse_beside_block(self, call: str) -> None:
+        if self._session is not None:
+            self._session.refuse_call_by_hand(call)
 
     def init_transactions(self, timeout: float = -1) -> None:
         """Register the id, fencing every older instance with it; builds a new handle when this one is finished.
@@ -180,21 +186,21 @@ class EosProducer:
         What delivery callbacks raise meanwhile is raised at the end; repeating the call before the first transaction
         does nothing.
         """
-        if self._session is not None and self.adapter.calls.blocking_error is None:
-            self._is_session_call("init_transactions()")
+        if self.adapter.calls.blocking_error is None:
+            self._refuse_beside_block("init_transactions()")
         self.adapter.init_transactions(timeout)
 
     @counts_as_call
     def begin_transaction(self) -> None:
         """Begin a transaction; sends nothing. Raises TransactionStateError beside the transaction of a block."""
-        self._is_session_call("begin_transaction()")
+        self._refuse_beside_block("begin_transaction()")
         self.adapter.begin_transaction()
 
     @counts_as_call
     def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1, /) -> None:
         """Add input offsets, fenced by the group (KIP-447). Raises TransactionStateError beside those of a block."""
-        is_judged = self._is_session_call("send_offsets_to_transaction()")
-        self.adapter.send_offsets_to_transaction(positions, group_metadata, timeout, is_judged=is_judged)
+        self._refuse_beside_block("send_offsets_to_transaction()")
+        self.adapter.send_offsets_to_transaction(positions, group_metadata, timeout)
 
     @counts_as_call
     def commit_transaction(self, timeout: float = -1) -> None:
@@ -203,16 +209,18 @@ class EosProducer:
         Once a call has raised AbortableError in this transaction, that error is raised again and nothing is sent.
         Raises TransactionStateError beside the transaction of a block.
         """
-        self.adapter.commit_transaction(timeout, keeps_handle=self._is_session_call("commit_transaction()"))
+        self._refuse_beside_block("commit_transaction()")
+        self.adapter.commit_transaction(timeout)
 
     @counts_as_call
     def abort_transaction(self, timeout: float = -1) -> None:
         """Abort. Raises RebuildProducerError when unconfirmed in time, TransactionStateError beside a block's."""
-        self.adapter.abort_transaction(timeout, keeps_handle=self._is_session_call("abort_transaction()"))
+        self._refuse_beside_block("abort_transaction()")
+        self.adapter.abort_transaction(timeout)
 
     # -- records -------------------------------------------------------------------------------------------------
 
-    @counts_as_call
+    @owned(claims=True)
     def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
         """Queue a record, inside a block as a part of its transaction.
 
@@ -223,17 +231,15 @@ class EosProducer:
             args, kwargs = (), self._serializers.arguments(topic, named_arguments(*args, **kwargs))
         session = self._session_in_block()
         if session is None:
-            self.adapter.produce(topic, *args, **kwargs)
+            self.adapter.queue(topic, *args, **kwargs)
             self._count_beside_block(1)
             return
         with session.block.writing:
-            session.begin()
-            self.adapter.produce(topic, *args, **kwargs)
-            session.count_outputs(1)
+            session.produce(topic, *args, **kwargs)
 
     def _count_beside_block(self, count: int) -> None:
         """Count outputs that a callback has written into the open transaction, while its block ends or is held."""
-        if self._session is not None and self._session.is_open:
+        if self._session is not None and self._session.state.has_begun:
             self._session.count_outputs(count)
 
     @counts_as_call
@@ -329,12 +335,16 @@ class EosProducer:
         if isinstance(self._ownership, NeverBuilt):
             return True
         session = self._session
-        if session is not None:
-            session.under_way.refuse_within_a_step("producer.close()")
+        if session is None:
+            return self.adapter.close()
+        session.call_guard.refuse_within_a_step("producer.close()")
+        if session.block.is_open:  # first: whatever is raised from here on, the block commits nothing
+            session.block.fail(closed_error(self.transactional_id), quietly=False)
+        try:
             session.prepare_producer_close()
-            if session.block.is_open:
-                session.block.fail(closed_error(self.transactional_id), quietly=False)
-        return self.adapter.close()
+        finally:
+            is_closed = self.adapter.close()
+        return is_closed
 
     def __enter__(self) -> Self:
         return self

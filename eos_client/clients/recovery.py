@@ -59,6 +59,11 @@ class Recovery:
             new_producer=None,
         )
 
+    def record_unanswered(self, cause: UnknownOutcomeError) -> None:
+        """Record that the outcome of a commit has to be resolved."""
+        self._counters.outcomes_resolved += 1
+        self.record_failure(cause)
+
     def report(self) -> None:
         """Report the recovery, if there was one, now that a commit is confirmed."""
         first, self._first_failure = self._first_failure, None

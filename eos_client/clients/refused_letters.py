@@ -1,9 +1,4 @@
-"""Which dead letters of a session's blocks a broker has refused, so that the next one of their records is smaller.
-
-A broker refuses a batch as a whole (``docs/decisions/outputs.md``). So a letter that was refused is only a suspect: its
-record gets its next letter in a batch of its own, and only what is refused there, for its size, is left out of the
-letter after it. Any other refusal would meet the smaller letters as well.
-"""
+"""Which dead letters were refused, so that the next one of their records is smaller."""
 
 from __future__ import annotations
 
@@ -11,30 +6,74 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from eos_client.clients.dead_letters import RecordKey, forget_departed
+from eos_client.clients.dead_letters import DEAD_LETTERS, RecordKey, forget_departed
 from eos_client.confluent.failures.producer_failures import undelivered_output
 from eos_client.confluent.last_errors import RefusedDelivery, describe_failed_delivery
 from eos_client.core.error_codes import DELIVERY_REFUSED
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import OutputRefusedError
-from eos_client.ports import DeliveryCallback
+from eos_client.ports import DeliveryCallback, OutputRecord
 
 
 class RefusedLetters:
-    """For each record, how many of its dead letters were refused for their size.
+    """For each record, how many of its dead letters were refused for their size."""
 
-    ``reported``: why a broker refused letters of the open transaction, by record.
+    def __init__(self) -> None:
+        self._refused = Counter[RecordKey]()
+
+    def left_of(self, letters: list[OutputRecord], record: RecordKey) -> list[OutputRecord]:
+        """Return those of the ``letters`` of ``record``, the largest first, that may still be taken."""
+        return letters[self._refused[record] :]
+
+    def add(self, record: RecordKey, *, is_for_size: bool) -> bool:
+        """Record that a letter of ``record`` was refused; returns whether a smaller one may be taken.
+
+        Any refusal that is not for size would meet the smaller letters as well.
+        """
+        if is_for_size:
+            self._refused[record] += 1
+        return is_for_size and self._refused[record] < DEAD_LETTERS
+
+    def forget(self, record: RecordKey) -> None:
+        """Forget ``record``, which is committed."""
+        self._refused.pop(record, None)
+
+    def forget_departed(self, assigned: Collection[InputPartition]) -> None:
+        """Forget the records of partitions that are not in ``assigned``."""
+        forget_departed(self._refused, assigned)
+
+
+class LettersOfBlocks:
+    """The dead letters of a session's blocks, and which records are suspected of one that a broker refuses.
+
+    A broker refuses a batch as a whole (``docs/decisions/outputs.md``). So a letter that was refused is only a suspect:
+    its record gets its next letter in a batch of its own, and only what is refused there counts.
     """
 
     def __init__(self) -> None:
         self._written: set[RecordKey] = set()
-        self.reported: dict[RecordKey, RefusedDelivery] = {}
+        self._suspected: set[RecordKey] = set()
         self._refused_alone: dict[RecordKey, RefusedDelivery] = {}
-        self._refused = Counter[RecordKey]()
+        self._refused = RefusedLetters()
+        self.reported: dict[RecordKey, RefusedDelivery] = {}
+        """Why a broker refused letters of the open transaction."""
 
-    def refused(self, record: RecordKey) -> int | None:
-        """Return how many letters of ``record`` were too large; None where none is suspected."""
-        return self._refused.get(record)
+    def is_suspected(self, record: RecordKey) -> bool:
+        """Whether a letter of ``record`` was refused, perhaps for another one in its batch."""
+        return record in self._suspected
+
+    def left_of(self, letters: list[OutputRecord], record: RecordKey) -> list[OutputRecord]:
+        """Return those of the ``letters`` of ``record`` that may still be taken; raises OutputRefusedError for none.
+
+        For a refusal that is not for size only once: the topic may have been corrected when the record comes again.
+        """
+        left = self._refused.left_of(letters, record)
+        refused = self._refused_alone.get(record)
+        if refused is None or (refused.is_for_size and left):
+            return left
+        if not refused.is_for_size:
+            del self._refused_alone[record]
+        raise _final_refusal(record, refused)
 
     def delivery_callback(self, record: RecordKey) -> DeliveryCallback:
         """Record that the open transaction holds a letter of ``record``; returns the callback for its delivery."""
@@ -53,30 +92,8 @@ class RefusedLetters:
         if refused is None:
             return ""
         self._refused_alone[record] = refused
-        self._refused[record] += refused.is_for_size
+        self._refused.add(record, is_for_size=refused.is_for_size)
         return refused.reason
-
-    def take_final_refusal(self, record: RecordKey, *, is_smallest: bool) -> OutputRefusedError | None:
-        """Return the error for ``record`` if no letter of it can be written; ``is_smallest``: none is left to try.
-
-        Once for a refusal that is not for size: the topic may have been corrected when the record is consumed again.
-        """
-        name = f"{record[0]}[{record[1]}]@{record[2]}"
-        refused = self._refused_alone.get(record)
-        if refused is None or (refused.is_for_size and not is_smallest):
-            return None
-        if refused.is_for_size:
-            return undelivered_output(
-                refused.error,
-                f"no dead letter of {name} fits into its topic, not even the one that holds only where the record "
-                f"stood: the last one to {refused.reason}. Raise the topic's max.message.bytes, or go without the "
-                "letter.",
-            )
-        del self._refused_alone[record]
-        return undelivered_output(
-            refused.error,
-            f"the dead letter of {name} to {refused.reason}. Have the topic take it, or go without the letter.",
-        )
 
     def ended(self, outcome: Outcome | None, assigned: Collection[InputPartition]) -> None:
         """Record how the transaction ended, and forget the records of partitions that are not in ``assigned``."""
@@ -85,11 +102,27 @@ class RefusedLetters:
         written, reported = self._written, self.reported
         self._written, self.reported = set(), {}
         if outcome is Outcome.COMMITTED:
+            self._suspected -= written
             for record in written:
-                self._refused.pop(record, None)
+                self._refused.forget(record)
                 self._refused_alone.pop(record, None)
             return
-        for record in reported:
-            self._refused.setdefault(record, 0)
-        forget_departed(self._refused, assigned)
+        self._suspected |= reported.keys()
+        self._suspected = {record for record in self._suspected if record[:2] in assigned}
+        self._refused.forget_departed(assigned)
         forget_departed(self._refused_alone, assigned)
+
+
+def _final_refusal(record: RecordKey, refused: RefusedDelivery) -> OutputRefusedError:
+    name = f"{record[0]}[{record[1]}]@{record[2]}"
+    if refused.is_for_size:
+        return undelivered_output(
+            refused.error,
+            f"no dead letter of {name} fits into its topic, not even the one that holds only where the record "
+            f"stood: the last one to {refused.reason}. Raise the topic's max.message.bytes, or go without the "
+            "letter.",
+        )
+    return undelivered_output(
+        refused.error,
+        f"the dead letter of {name} to {refused.reason}. Have the topic take it, or go without the letter.",
+    )

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.block_state import INTERRUPTED
 from eos_client.clients.dead_letters import RecordKey, key_of, letters_for
-from eos_client.clients.transaction import TransactionSession
-from eos_client.confluent.call_stack import TrackedCalls
+from eos_client.clients.session import TransactionSession
 from eos_client.confluent.failures.client_failures import misplaced_call
+from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, counts_as_call
 from eos_client.core.error_report import report_of
 from eos_client.core.model import Outcome
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, WrongThreadError, text_of
@@ -26,7 +26,8 @@ class _TrackedExit:
     """Returns a new bound ``__exit__`` per look-up; a weak reference to it shows whether the ``with`` still exists.
 
     A ``with`` statement looks ``__exit__`` up before ``__enter__`` and drops it as it leaves the block. Once the method
-    is freed, nothing can call it any more.
+    is freed, nothing can call it any more. The frame with the ``with`` is no mark of it: a function that has caught the
+    exception of a signal handler runs on, outside the block.
     """
 
     def __init__(self, leave: Callable[..., bool]) -> None:
@@ -63,8 +64,9 @@ class Transaction:
     BufferError (the local queue is full) it may call ``poll`` and repeat the call.
     """
 
-    def __init__(self, join: Callable[[], TransactionSession]) -> None:
+    def __init__(self, join: Callable[[], TransactionSession], ownership: ThreadOwnership | NeverBuilt) -> None:
         self._join = join
+        self._ownership = ownership
         self._session: TransactionSession | None = None
         self._ended = False
         self._number = 0
@@ -80,10 +82,10 @@ class Transaction:
                 "for each"
             )
         session = self._join()
-        session.under_way.refuse_within_a_step("a block is entered")
-        session.under_way.refuse_other_threads()
-        session.under_way.refuse_inside_a_call("a block is entered", is_writing=_is_writing(session))
-        session.under_way.run_block_step(lambda: self._enter(session))
+        session.call_guard.refuse_within_a_step("a block is entered")
+        session.call_guard.refuse_other_threads()
+        session.call_guard.refuse_inside_a_call("a block is entered")
+        session.call_guard.run_block_step(lambda: self._enter(session))
         return self
 
     def _enter(self, session: TransactionSession) -> None:
@@ -96,7 +98,7 @@ class Transaction:
             session.block.leave()
         session.resolve_pending()
         session.refuse_transaction_by_hand()
-        session.await_plain_commits()
+        session.raise_callback_failure()
         self._exit_ref = None if self.exit_method is None or self.exit_method() is None else self.exit_method
         session.block.open(self._is_left, self._on_outcome)
         self._on_outcome(None, "not ended yet")
@@ -143,12 +145,11 @@ class Transaction:
         report, record = report_of(error), key_of(message)
         letters = letters_for(topic, message, report, attempts)
         session = self._open_session(topic)
-        refused = session.letters.refused(record)
-        if refused is None:
-            self._write_first(topic, letters, session.letters.delivery_callback(record))
+        if session.letters.is_suspected(record):
+            self._write_alone(topic, session.letters.left_of(letters, record), record)
         else:
-            self._write_alone(topic, letters[refused:], record)
-        session.record_dead_letter(record, report, topic)
+            self._write_first(topic, letters, session.letters.delivery_callback(record))
+        session.endings.record_dead_letter(record, report, topic)
 
     def _write_first(self, topic: str, letters: list[OutputRecord], on_delivery: DeliveryCallback) -> None:
         """Write the first of ``letters`` that the producer accepts."""
@@ -162,8 +163,6 @@ class Transaction:
     def _write_alone(self, topic: str, letters: list[OutputRecord], record: RecordKey) -> None:
         """Write the first of ``letters`` and wait, so that what a broker refuses is known to be that letter."""
         session = self._open_session(topic)
-        if (final := session.letters.take_final_refusal(record, is_smallest=not letters)) is not None:
-            raise final
         with session.block.writing:
             session.await_deliveries()
             if session.letters.reported:
@@ -174,6 +173,7 @@ class Transaction:
             if refusal := session.letters.take_refusal(record):
                 raise AbortableError(f"the dead letter to {refusal}. Let this error leave the block")
 
+    @counts_as_call
     def _write(self, topic: str, output: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
         session = self._open_session(topic)
         with session.block.writing:
@@ -197,12 +197,12 @@ class Transaction:
         session = self._session
         if session is None or self._ended:
             raise misplaced_call("this block is not open: use it by `with`")
-        session.under_way.refuse_inside_a_call("a block is ended", is_writing=_is_writing(session))
+        session.call_guard.refuse_inside_a_call("a block is ended")
         try:
-            session.under_way.refuse_other_threads()
+            session.call_guard.refuse_other_threads()
         except WrongThreadError as wrong:  # the `with` has ended all the same, and may not count as done
             error = error or wrong
-        return session.under_way.run_block_step(lambda: self._leave(session, error))
+        return session.call_guard.run_block_step(lambda: self._leave(session, error))
 
     def _leave(self, session: TransactionSession, error: BaseException | None) -> bool:
         self._ended = True
@@ -228,19 +228,14 @@ class Transaction:
         except EosError as raised:
             if self.outcome is None:
                 unknown = "its commit was sent, and the outcome is not known yet"
-                self.reason = f"{unknown if session.is_unresolved else 'its end failed'}: {raised}"
+                self.reason = f"{unknown if session.state.outcome_is_pending else 'its end failed'}: {raised}"
                 if session.block.leaving is not None:
                     session.block.leaving.reason = self.reason.rstrip(".")
             raise
         finally:  # also when a callback of the application has raised
             session.finish_leaving()
-            session.letters.ended(self.outcome, session.consumer.membership.assigned)
+            session.letters.ended(self.outcome, session.consumer.membership.state.assigned)
         return error is not None and error is failure and ends_quietly
-
-
-def _is_writing(session: TransactionSession) -> bool:
-    """Whether the calling thread is inside ``produce`` of a block of ``session``."""
-    return any(block._session is session for block in _WRITES.owners())  # noqa: SLF001  # of the class above
 
 
 def _given_up() -> Exception:
@@ -249,6 +244,3 @@ def _given_up() -> Exception:
         "twice in a row, or a signal handler used them while it ended. Its records are consumed again. End each block "
         "before you enter the next"
     )
-
-
-_WRITES = TrackedCalls(Transaction._write)  # noqa: SLF001  # of the class above

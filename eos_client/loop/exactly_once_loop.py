@@ -1,7 +1,7 @@
 """The loop: poll, begin at the first record, transform, produce, and end the transaction when it is due.
 
 It only sequences. Whether a commit may be sent is decided in ``core.commit_gate`` and performed in
-``clients.transaction_steps``.
+``clients.session``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from eos_client import errors
 from eos_client.clients import EosConsumer, EosProducer
+from eos_client.clients.attempt import Ending
 from eos_client.clients.input_events import InputEvents, MissingTopics, RefusedCredentials
-from eos_client.clients.transaction_steps import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import poll_limit_ms
-from eos_client.confluent.call_stack import TrackedCalls
+from eos_client.confluent.call_marks import CallMarks
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.confluent.serialisation import AnyBatchTransform, DeserializedTransform, MessageTransform
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _CLOSE_MIN_S = 1.0
+_RUN = "run()"
 
 
 class ExactlyOnceLoop(Generic[K_co, V_co]):
@@ -153,6 +154,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._runner: threading.Thread | None = None
         self._starting = threading.RLock()  # a signal handler may call close()
         self._ended = Completion()
+        self._marks = CallMarks()
 
     @property
     def gate(self) -> CommitGate:
@@ -175,9 +177,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 stop_reason=self._shutdown.reason,
                 has_ended=self._ended.is_set,
                 is_forked_copy=membership.is_forked_copy,
-                is_assigned=membership.is_assigned,
-                generation=membership.synced_generation,
-                needs_sync=membership.needs_sync,
+                is_assigned=membership.state.is_assigned,
+                generation=membership.state.synced_generation,
+                needs_sync=membership.state.needs_sync,
                 missing_topics=self._missing.missing,
                 gate=self.gate.state,
                 gate_settings=self.gate.settings,
@@ -198,6 +200,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         nothing that was not committed is lost or visible then. In the main thread, SIGTERM and SIGINT stop the loop.
         A loop runs once: afterwards, ClientClosedError is raised.
         """
+        return self._marks.run(_RUN, self._run_once, until_end=until_end)
+
+    def _run_once(self, *, until_end: bool) -> bool:
         self._claim()
         self._until_end = UntilEnd(self._member, self._clock) if until_end else None
         try:
@@ -250,7 +255,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     @property
     def _must_repeat(self) -> bool:
         """Whether records of an aborted transaction must be processed again before the loop ends."""
-        return self._shutdown.must_repeat(self._transaction.records, self._member.membership.assigned)
+        return self._shutdown.must_repeat(self._transaction.records, self._member.membership.state.assigned)
 
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
@@ -272,7 +277,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 self._close_clients()
             finally:
                 self._ended.set()
-        elif _RUNS.is_any_running(self):
+        elif self._marks.is_under_way(_RUN):
             self.stop("close() was called inside run()")
         elif runner is threading.current_thread():
             self._close_clients()
@@ -362,7 +367,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._hook(ClientReported(client="producer", error=str(error)))
             self._apply_endings()
             self._failed.unresolved()
-            self._failed.aborted(self._member.membership.assigned)
+            self._failed.aborted(self._member.membership.state.assigned)
             self._transaction.end()
             return None
         except StoppedMeanwhileError as error:
@@ -417,7 +422,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
         A batch transform may be slow on small batches, so it gets the batch whole.
         """
-        batch = self._events.records(batch)
+        if self._member.has_delivered_events:
+            batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
         transaction, done = self._transaction, 0
         while done < len(batch):
@@ -433,7 +439,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     # -- endings -------------------------------------------------------------------------------------------------
 
     def _apply_endings(self) -> None:
-        self._failed.apply_endings(*self._session.endings, self._member.membership.assigned)
+        endings = self._session.endings
+        self._failed.apply_endings(endings.commits, endings.aborts, self._member.membership.state.assigned)
 
     def _record_outcome(self, ending: Ending, work: Partitions, *, brings_progress: bool) -> None:
         """Record how a transaction ended; ``brings_progress``: an abort shows which records were refused."""
@@ -453,7 +460,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._shutdown.expect_redelivery(cost.records, work)
             self._aborts.progress()
         else:
-            self._aborts.aborted(work, self._member.membership.assigned, cost, ending.reason)
+            self._aborts.aborted(work, self._member.membership.state.assigned, cost, ending.reason)
             self._pause()
 
     def _can_shrink(self, cost: TransactionCost) -> bool:
@@ -469,7 +476,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """Wait after repeated aborts."""
         if self._aborts.pause_s:
             began_at = self._clock()
-            self._member.fetching.wait_while_paused(self._aborts.pause_s)
+            self._member.wait_while_paused(self._aborts.pause_s)
             self._aborts.record_pause(self._clock() - began_at)
 
     def _drain(self) -> None:
@@ -477,7 +484,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         deadline, work = self._shutdown.ends_at, frozenset(self._member.positions)
         ending = self._session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
-            self._member.fetching.wait_while_paused(self.config.poll_timeout_s)
+            self._member.wait_while_paused(self.config.poll_timeout_s)
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")
@@ -497,9 +504,6 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {said}"))
         self._apply_endings()
         self._failed.unresolved()
-
-
-_RUNS = TrackedCalls(ExactlyOnceLoop.run)
 
 
 def _consumer(config: EosConfig[Any, Any], clients: ClientLibrary, hook: EventHook, counters: Counters) -> EosConsumer:

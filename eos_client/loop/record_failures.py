@@ -6,14 +6,12 @@ its origin and the error in headers, in the same transaction as everything else.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeGuard
 
 import tenacity
 
 from eos_client.clients.dead_letters import (
-    DEAD_LETTERS,
     UNKNOWN_HANDLING,
     RecordKey,
     forget_departed,
@@ -21,6 +19,7 @@ from eos_client.clients.dead_letters import (
     letters_for,
     told_of,
 )
+from eos_client.clients.refused_letters import RefusedLetters
 from eos_client.config import EosConfig, OnError
 from eos_client.confluent.failures.producer_failures import is_refused_for_size
 from eos_client.core.error_report import ErrorReport, add_note, place_of, report_of, text_with_place
@@ -114,7 +113,7 @@ class FailedRecords:
         self.continues_after_failure = not self._stops or config.retry_policy is not None
         self._attempts = 1
         self._known: dict[RecordKey, ErrorReport] = {}
-        self._letters_refused = Counter[RecordKey]()
+        self._letters_refused = RefusedLetters()
         self._handled: dict[RecordKey, Event] = {}
         self._endings_seen = (0, 0)
 
@@ -132,7 +131,8 @@ class FailedRecords:
             self._handled[key] = RecordSkipped(**told)
             return []
         self._handled[key] = RecordDeadLettered(**told, dead_letter_topic=self._dead_letter_topic)
-        return letters_for(self._dead_letter_topic, record, report, self._attempts)[self._letters_refused[key] :]
+        letters = letters_for(self._dead_letter_topic, record, report, self._attempts)
+        return self._letters_refused.left_of(letters, key)
 
     def record_refusal(self, record: Record, error: BaseException) -> None:
         """Record that ``record`` fails with ``error``; ``on_error`` applies when it is redelivered.
@@ -146,9 +146,8 @@ class FailedRecords:
         if key not in self._handled:
             self._known[key] = report_of(error)
             return
-        self._letters_refused[key] += 1
-        is_over = not is_refused_for_size(error) or self._letters_refused[key] >= DEAD_LETTERS
-        if self._dead_letter_topic is None or is_over:
+        is_left = self._letters_refused.add(key, is_for_size=is_refused_for_size(error))
+        if self._dead_letter_topic is None or not is_left:
             raise self.letter_refused(record, error) from error
 
     def letter_refused(self, record: Record, refusal: BaseException) -> TransformError:
@@ -172,7 +171,7 @@ class FailedRecords:
         handled, self._handled = self._handled, {}
         for key, done in handled.items():
             self._known.pop(key, None)
-            self._letters_refused.pop(key, None)
+            self._letters_refused.forget(key)
             self._counters.records_failed += 1
             self._hook(done)
 
@@ -190,7 +189,7 @@ class FailedRecords:
         """Expect the handled records again, but forget those of partitions that are not in ``assigned``."""
         self._handled.clear()
         forget_departed(self._known, assigned)
-        forget_departed(self._letters_refused, assigned)
+        self._letters_refused.forget_departed(assigned)
 
     def guard(self, transform: Transform) -> Transform:
         """Return ``transform`` with retries, and raising at once for a record that is known to fail.

@@ -36,16 +36,16 @@ class UntilEnd:
             return None
         self._look_at = now + LOOK_INTERVAL_S
         membership = self._member.membership
-        is_without = membership.is_assigned and not membership.assigned
-        if self._ends.are_awaited_in_vain(membership.synced_generation if is_without else None, now):
+        is_without = membership.state.is_assigned and not membership.state.assigned
+        if self._ends.are_awaited_in_vain(membership.state.synced_generation if is_without else None, now):
             return NO_PARTITION
-        return READ_TO_THE_END if membership.assigned and self._is_read() else None
+        return READ_TO_THE_END if membership.state.assigned and self._is_read() else None
 
     def _is_read(self) -> bool:
-        assigned, before = self._member.membership.assigned, self._handed_up_to
+        assigned, before = self._member.membership.state.assigned, self._handed_up_to
         if not self._look_up(self._ends.lacking(assigned)):
             return False
-        self._handed_up_to = dict(self._member.handed.next_offsets)
+        self._handed_up_to = self._member.state.next_offsets
         left = self._ends.behind(self._handed_up_to) or self._not_committed(assigned)
         if left and self._handed_up_to == before:  # retention may have deleted what is left
             self._look_up(left)

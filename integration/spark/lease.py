@@ -164,7 +164,9 @@ class Lease:
         self._serve_member()
         self._check()
         positions = dict.fromkeys(self._held, InputPosition(0, 1, self.generation))  # no rule looks at offsets
-        attempt = CommitAttempt(positions, snapshot.generation, callbacks_served=True, pinned=self.generation)
+        attempt = CommitAttempt(
+            positions, snapshot.generation, callbacks_served=True, required_membership=self.generation
+        )
         ruling = self.gate.decide(attempt)
         if ruling.decision is not CommitDecision.COMMIT:
             self._end(f"the commit gate is closed (rule {ruling.rule}): {ruling.reason}")

@@ -141,7 +141,6 @@ class SlotAttempt:
         self._key = cluster_key(task.settings)
         self._reader: LedgerReader = READERS.take(self._key) or new_reader(task.settings)
         self._producer: SlotProducer | None = None
-        self._open = False
         self._begun_at = 0.0
         self._kept: IdleSlot | None = None
         self._holder = ""
@@ -245,7 +244,7 @@ class SlotAttempt:
         first = next(batches, None)  # upstream work comes before the transaction's timeout starts
         self._steps.lap("rows")
         producer.begin_transaction()
-        self._open, self._begun_at = True, self._clock()
+        self._begun_at = self._clock()
         try:
             return self._fill(producer, first, batches)
         except errors.UnknownOutcomeError as error:
@@ -283,7 +282,6 @@ class SlotAttempt:
         producer.send_entry(settings.ledger_topic, self._slot, entry, task.group_metadata, settings.commit_timeout_s)
         self._observe_step("offsets_sent")
         producer.commit_transaction()
-        self._open = False
         self._observe_step("committed")
         self._keep(producer, entry)
         return self.status(SlotOutcome.WRITTEN)
@@ -326,9 +324,11 @@ class SlotAttempt:
         return self._decide(entry, None) is SlotDecision.SKIP
 
     def _resolve(self, producer: SlotProducer, cause: errors.UnknownOutcomeError) -> SlotStatus:
-        """Resolve an unanswered commit: rebuilding the producer ends the transaction, then the ledger shows it."""
+        """Resolve an unanswered commit: rebuilding the producer ends the transaction, then the ledger shows it.
+
+        The handle counts its transaction as ended, so `leave` aborts nothing that may be committed.
+        """
         open_s = self._open_for_s
-        self._open = False  # never abort it from here on: it may be committed
         try:
             producer.rebuild()
             entry, _ = self._read(self._settings.start_timeout_s)
@@ -351,7 +351,7 @@ class SlotAttempt:
         if producer is None:
             return
         try:
-            if self._open:
+            if producer.calls.has_open_transaction:
                 producer.abort_transaction(_ABORT_LIMIT_S)
         except errors.EosError:
             pass  # the next init_transactions of this slot ends it

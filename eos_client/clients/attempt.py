@@ -1,0 +1,70 @@
+"""One attempt to end a transaction: what its steps tell each other, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from eos_client.core.commit_gate import CommitRuling, GateRule
+from eos_client.core.model import InputPositions, Outcome
+from eos_client.core.outcome_resolution import AttemptToken
+from eos_client.core.transaction_lifecycle import TransactionEvent
+from eos_client.errors import AbortableError, CommitRefusedError, RebuildProducerError, UnknownOutcomeError
+from eos_client.ports import MembershipSnapshot
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The result of one attempt."""
+
+    outcome: Outcome
+    reason: str
+    rule: GateRule | None = None
+    """The gate's rule, where the gate was the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentOffsets:
+    """What a commit sends; ``token`` marks the offsets as this attempt's."""
+
+    positions: InputPositions
+    snapshot: MembershipSnapshot
+    token: AttemptToken
+    inside_revoke: bool
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The state that the steps of one attempt share."""
+
+    began_at: float
+    inside_revoke: bool = False
+    """The consumer can be rewound only after its running call has returned."""
+    inside_fetch: bool = False
+    """A call of the consumer is running that has fetched records already."""
+    abort_reason: str = ""
+    abort_rule: GateRule | None = None
+    refused_by_group: bool = False
+    unhandled: AbortableError | RebuildProducerError | None = None
+    """A failure of the producer on which no step has acted yet."""
+    decided: tuple[CommitRuling, MembershipSnapshot] | None = None
+    sent: SentOffsets | None = None
+    unanswered: UnknownOutcomeError | None = None
+    is_resolution_counted: bool = False
+    is_left_unknown: bool = False
+
+    def fail(self, failure: AbortableError | RebuildProducerError) -> TransactionEvent:
+        """Make ``failure`` the reason for the abort; returns the lifecycle's event for it."""
+        self.unhandled, self.abort_reason, self.abort_rule = failure, str(failure), None
+        self.refused_by_group = isinstance(failure, CommitRefusedError)
+        is_finished = isinstance(failure, RebuildProducerError)
+        return TransactionEvent.HANDLE_FINISHED if is_finished else TransactionEvent.REFUSED
+
+
+def needed(value: T | None) -> T:
+    """Return ``value``; raises LookupError if no earlier step has set it."""
+    if value is None:
+        raise LookupError("an earlier step of the transaction did not set a value that this step needs")
+    return value

@@ -1,0 +1,73 @@
+"""The steps of a session, and what callbacks and signal handlers may not call inside them.
+
+Open-work checks live in the session and in ``open_work.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from eos_client.confluent.call_marks import CallMarks
+from eos_client.confluent.callback_guard import is_in_a_callback
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.failures.client_failures import misplaced_call
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer
+from eos_client.confluent.thread_ownership import is_in_call
+
+_BLOCK_STEP, _TRANSACTION_STEP = "a block begins or ends", "the transaction advances"
+_Result = TypeVar("_Result")
+
+
+class CallGuard:
+    """Marks each step of one session while it runs, and refuses the calls that may not come inside one."""
+
+    def __init__(self, consumer: ConfluentConsumer, producer: ConfluentProducer) -> None:
+        self._consumer = consumer
+        self._producer = producer
+        self._marks = CallMarks()
+
+    def run_transaction_step(self, act: Callable[[], _Result]) -> _Result:
+        """Run ``act``, which advances the transaction."""
+        return self._marks.run(_TRANSACTION_STEP, act)
+
+    def run_block_step(self, act: Callable[[], _Result]) -> _Result:
+        """Run ``act``, which begins or ends a block: no call may come between."""
+        return self._marks.run(_BLOCK_STEP, act)
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the calling thread is inside a step that advances the transaction."""
+        return self._marks.is_under_way(_TRANSACTION_STEP)
+
+    @property
+    def is_inside_a_step(self) -> bool:
+        """Whether the calling thread is inside any of the steps."""
+        return self._marks.is_under_way(_BLOCK_STEP, _TRANSACTION_STEP)
+
+    def refuse_within_a_step(self, call: str) -> None:
+        """Raise TransactionStateError for a ``call`` by a callback or a signal handler inside a step of ours.
+
+        Delivery callbacks of an abort run in the thread of the handle, where no step has left a mark.
+        """
+        is_from_abort = self._producer.ownership.is_owned_by_other and is_in_a_callback()
+        if is_from_abort or self.is_inside_a_step:
+            raise misplaced_call(
+                f"{call} while a block begins or ends, or its transaction is ended, by a callback or a signal handler: "
+                "the outcome of its records is still open. Let the callback or handler return, or raise, and make that "
+                "call then"
+            )
+
+    def refuse_other_threads(self) -> None:
+        """Raise WrongThreadError for a thread that does not own the clients, before it has touched the open work."""
+        self._consumer.ownership.require_caller("transaction")
+        self._producer.ownership.require_caller("transaction")
+
+    def refuse_inside_a_call(self, what: str) -> None:
+        """Raise TransactionStateError where ``what`` happens inside a call of the clients, such as a write."""
+        if is_in_call(self._consumer) or is_in_call(self._producer):
+            raise misplaced_call(
+                f"{what} inside a call of the block's clients or its own, by a callback or a signal handler: the "
+                "call that was interrupted has not returned yet. Let the callback or handler return, or raise, and do "
+                "so then"
+            )

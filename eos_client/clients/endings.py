@@ -1,0 +1,79 @@
+"""How the transactions of a session have ended, for the block that waits, the counters and the hook."""
+
+from __future__ import annotations
+
+from eos_client.clients.attempt import Ending
+from eos_client.clients.block_state import BlockState
+from eos_client.clients.dead_letters import UNKNOWN_HANDLING, RecordKey, told_of
+from eos_client.core.error_report import ErrorReport
+from eos_client.core.model import Outcome
+from eos_client.observe import (
+    ClientReported,
+    Counters,
+    EventHook,
+    OutcomeResolved,
+    RecordDeadLettered,
+    TransactionAborted,
+    TransactionCommitted,
+)
+
+
+class Endings:
+    """The last ending, the totals, and what is told of the open transaction once it has ended.
+
+    ``commits`` and ``aborts`` count those of this session; the application may change its ``Counters``.
+    """
+
+    def __init__(self, block: BlockState, hook: EventHook, counters: Counters) -> None:
+        self._block = block
+        self._hook = hook
+        self._counters = counters
+        self._dead_lettered: dict[RecordKey, RecordDeadLettered] = {}
+        self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
+        self.commits = self.aborts = 0
+        self.records_out = 0
+        """How many outputs the open transaction has."""
+
+    def record(self, ending: Ending) -> Ending:
+        """Record how an attempt ended, and report it to the block that waits."""
+        self.last = ending
+        self._block.report_outcome(ending.outcome, ending.reason)
+        return ending
+
+    def record_dead_letter(self, record: RecordKey, error: ErrorReport, topic: str) -> None:
+        """Record that the open transaction holds a dead letter of ``record``, which is told when it is committed."""
+        self._dead_lettered[record] = RecordDeadLettered(**told_of(record, error), dead_letter_topic=topic)
+
+    def count_committed(self, committed: TransactionCommitted) -> None:
+        """Count and tell a commit, and the dead letters that it holds."""
+        self.commits += 1
+        self._counters.committed += 1
+        self._counters.records_in += committed.records_in
+        self._counters.records_out += committed.records_out
+        self._counters.generation_id = committed.generation.generation_id
+        self._hook(committed)
+        for letter in self._take_dead_lettered():
+            self._counters.records_failed += 1
+            self._hook(letter)
+
+    def count_aborted(self, aborted: TransactionAborted) -> None:
+        """Count and tell an abort."""
+        self.aborts += 1
+        self._dead_lettered.clear()
+        self._counters.aborted += 1
+        self._hook(aborted)
+
+    def count_skipped(self) -> None:
+        """Count a commit that the gate has skipped."""
+        self._counters.skipped += 1
+
+    def tell_left_unknown(self, why: str) -> None:
+        """Tell the hook and the block that nobody will find out whether the last commit took effect."""
+        for letter in self._take_dead_lettered():
+            self._hook(ClientReported(client="producer", error=f"{UNKNOWN_HANDLING}{letter}"))
+        self._hook(OutcomeResolved(outcome="unknown", reason=why))
+        self._block.report_outcome(None, why)
+
+    def _take_dead_lettered(self) -> list[RecordDeadLettered]:
+        letters, self._dead_lettered = self._dead_lettered, {}
+        return list(letters.values())

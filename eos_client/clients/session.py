@@ -1,0 +1,763 @@
+"""The session of one consumer and one producer (KIP-447): it owns their open work and every step of its transaction.
+
+``core/transaction_lifecycle.py`` decides which step comes next; the session performs it. The order of a commit is
+flush, serve callbacks, ask the gate, send offsets, commit: it keeps the window in which a silent epoch bump refuses the
+commit as short as librdkafka allows. The loop, the blocks and the rebalance callbacks ask for these steps.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from eos_client import errors
+from eos_client.clients.attempt import Attempt, Ending, SentOffsets, needed
+from eos_client.clients.block_state import BlockState
+from eos_client.clients.call_guard import CallGuard
+from eos_client.clients.commit_decisions import CommitDecisions
+from eos_client.clients.endings import Endings
+from eos_client.clients.long_steps import EndedMeanwhileError, while_polling
+from eos_client.clients.recovery import Recovery
+from eos_client.clients.refused_letters import LettersOfBlocks
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.failures.client_failures import misplaced_call
+from eos_client.confluent.failures.consumer_failures import leave_block
+from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
+from eos_client.confluent.producer.output_arguments import write_by
+from eos_client.confluent.serialisation import Serializers
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkEnded
+from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
+from eos_client.core.outcome_resolution import AttemptToken
+from eos_client.core.transaction_lifecycle import Act, Phase, TransactionEvent, TransactionLifecycle, TransactionState
+from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
+from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord
+
+T = TypeVar("T")
+
+_WAIT_SLICE_S = 0.02
+
+_NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
+"""Errors of ``commit_transaction`` that have no recovery action, after which certainly nothing was sent."""
+_TO_BE_REPEATED = (
+    errors.AbortableError,
+    errors.RebuildProducerError,
+    errors.RetriableError,
+    errors.ClusterUnavailableError,
+    *_NOTHING_WAS_SENT,
+)
+_INTERRUPTED_STEPS = {
+    Phase.BEGINNING: "the start of a transaction",
+    Phase.BEGINNING_TO_COMMIT: "the start of a transaction",
+    Phase.COMMITTING_STARTS: "the commit of start offsets",
+    Phase.ABORTING: "an abort",
+    Phase.REBUILDING: "an abort",
+    Phase.BROKEN: "an earlier transaction",
+}
+
+
+class TransactionSession:
+    """The open work of one consumer and one producer: at most one transaction, held across gate closures.
+
+    Records that were handed over, and outputs that were written, are *in hand* until ``mark_processed`` is called: by a
+    loop after each batch, by a ``with`` block at its end. A revocation commits the open transaction while nothing is in
+    hand, and aborts it otherwise. ``has_let_records_come_again``: the producer was closed with a held transaction, and
+    the application may hold records that it has taken since.
+    """
+
+    def __init__(
+        self,
+        consumer: ConfluentConsumer,
+        producer: ConfluentProducer,
+        serializers: Serializers | None,
+        hook: EventHook,
+        counters: Counters,
+        clock: Clock,
+        *,
+        needs_resume: bool = False,
+    ) -> None:
+        """Begin with nothing open. ``serializers``: the producer's. ``needs_resume``: whether its last session did."""
+        self.consumer = consumer
+        self.producer = producer
+        self._serializers = serializers
+        self._clock = clock
+        self.block = BlockState()
+        self.call_guard = CallGuard(consumer, producer)
+        self.endings = Endings(self.block, hook, counters)
+        self.letters = LettersOfBlocks()
+        self._lifecycle = TransactionLifecycle(is_broken=needs_resume)
+        self._attempt = Attempt(clock())
+        self._token = AttemptToken(secrets.token_hex(6))
+        self._decisions = CommitDecisions(consumer, hook, clock)
+        self._recovery = Recovery(consumer, producer, hook, counters, clock)
+        self._acts = self._methods_by_act()
+        self._outputs_in_hand = False
+        self._callback_failure: errors.EosError | None = None
+        self._given_up = False
+        self.is_producer_closed = False
+        self.has_let_records_come_again = False
+
+    # -- what is open ------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> TransactionState:
+        """Where the transaction is in its life."""
+        return self._lifecycle.state
+
+    @property
+    def has_open_work(self) -> bool:
+        """Whether a block with its producer is open, or a transaction, or the outcome of the last one is unknown."""
+        is_in_block = self.block.is_open and not self.is_producer_closed
+        return is_in_block or self.state.has_begun or self.state.outcome_is_pending
+
+    @property
+    def in_hand(self) -> bool:
+        """Whether there are records or outputs of which more outputs may follow."""
+        return self._outputs_in_hand or self.consumer.has_records_in_hand
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the gate has skipped a commit of the open work, to which more may have been added since."""
+        return self._decisions.is_held
+
+    @property
+    def _has_nothing_to_end(self) -> bool:
+        return not self.state.has_begun and not self.consumer.positions
+
+    # -- work --------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin a transaction unless one is open.
+
+        Raises TransactionStateError inside a step of ours that needs the state as it is: a callback of the producer, a
+        hook or a signal handler may write while that step begins, commits or undoes a transaction.
+        """
+        if not self.state.takes_outputs:
+            self.call_guard.refuse_within_a_step("an output is written")
+            ended = self._resume()
+            if ended is not None and ended.outcome is Outcome.ABORTED:
+                raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
+            self.call_guard.run_block_step(lambda: self.call_guard.run_transaction_step(self._begin_unless_open))
+        self._outputs_in_hand = True
+
+    def _begin_unless_open(self) -> None:
+        if not self.state.has_begun:
+            self._perform(TransactionEvent.BEGIN)
+
+    def raw_produce(self) -> Callable[..., None]:
+        """Begin, and return the quickest way to write simple outputs; ``count_outputs`` counts them."""
+        self.begin()
+        return self.producer.raw_produce
+
+    def produce(self, topic: str, *arguments: Any, **options: Any) -> None:
+        """Begin, and write one output by confluent_kafka's arguments."""
+        self.begin()
+        self.producer.queue(topic, *arguments, **options)
+        self.count_outputs(1)
+
+    def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
+        """Write one output of any kind, serialised, as soon as the local queue has room for it.
+
+        ``on_delivery`` gets its report, before the callback that the application may have set for all. Raises
+        OutputRefusedError for an invalid output, AbortableError without room in time.
+        """
+        self.begin()
+        if on_delivery is not None:
+            on_delivery = self.producer.library.before_application_callback(on_delivery)
+        write = self.produce if self._serializers is None else self._produce_serialised
+        self.producer.await_room(self.producer.limits.commit_timeout_s, write_by, write, topic, record, on_delivery)
+
+    def _produce_serialised(self, topic: str, value: Any, key: Any, **options: Any) -> None:
+        self.produce(topic, **needed(self._serializers).arguments(topic, {"value": value, "key": key, **options}))
+
+    def count_outputs(self, count: int) -> None:
+        """Count ``count`` outputs that were written by ``raw_produce``, in a batch, or beside the block."""
+        self.endings.records_out += count
+
+    def await_deliveries(self) -> None:
+        """Wait until all outputs written so far are acknowledged or refused.
+
+        Raises AbortableError after a time-out, ClusterUnfitError where one was refused because of this host's clock.
+        """
+        if self.state.has_begun:
+            self.producer.flush_outputs(self.producer.limits.commit_timeout_s)
+            self.producer.calls.record_acknowledged_outputs()
+
+    def mark_processed(self) -> None:
+        """Record that everything handed over so far was processed, and that all its outputs were written."""
+        self.consumer.mark_processed()
+        self._outputs_in_hand = False
+
+    # -- calls that are refused beside it ----------------------------------------------------------------------------
+
+    def refuse_transaction_by_hand(self) -> None:
+        """Raise TransactionStateError for a block while the application has a transaction of its own open."""
+        if self.producer.calls.has_open_transaction and not self.state.has_begun:
+            raise misplaced_call(
+                "a block while the transaction that begin_transaction() of "
+                f"{self.producer.library.transactional_id!r} began is open: it would be torn apart. End it by "
+                "commit_transaction() or abort_transaction() first"
+            )
+
+    def refuse_call_by_hand(self, call: str) -> None:
+        """Raise TransactionStateError for a transactional ``call`` of the application while our work is open."""
+        self.call_guard.refuse_within_a_step(call)
+        self.resolve_left_block()
+        if not self.has_open_work:
+            return
+        if self.state.outcome_is_pending:
+            raise misplaced_call(
+                f"{call} while the outcome of the last commit is unknown: enter the next block, which finds out"
+            )
+        where = "inside a block" if self.block.is_open else "while a block's transaction is held"
+        raise misplaced_call(
+            f"{call} {where}: producer.transaction(consumer) begins, sends the offsets, commits and aborts by "
+            "itself. Leave the block, and enter the next one until its outcome is not SKIPPED"
+        )
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def end(self) -> Ending:
+        """Commit, hold or abort what is open; all of it counts as processed now.
+
+        Raises what the caller has to decide: fenced, unfit, fatal, unknown. What a callback of the application has
+        raised meanwhile is raised when the outcome is in ``endings.last``.
+        """
+        with self.producer.library.callback_errors.deferred():
+            ended = self._resume()
+            if ended is not None and (ended.outcome is Outcome.ABORTED or self._has_nothing_to_end):
+                return ended
+            self.mark_processed()
+            self.raise_callback_failure()
+            if self._has_nothing_to_end:
+                self._decisions.end_hold()
+                self.call_guard.run_transaction_step(self.producer.calls.drain_events)
+                return self.endings.record(Ending(Outcome.COMMITTED, "nothing to do"))
+            if (failed := self.producer.calls.transaction_failure) is not None:
+                return self.recover(failed)
+            return self.call_guard.run_transaction_step(lambda: self._perform(TransactionEvent.END))
+
+    def abort(self, reason: str) -> Ending:
+        """Abort what is open and rewind to the first uncommitted record."""
+        return self._undo(reason, self._aborting(reason))
+
+    def _aborting(self, reason: str, *, inside_revoke: bool = False) -> Callable[[], Ending]:
+        return lambda: self._perform(TransactionEvent.ABORT, inside_revoke=inside_revoke, reason=reason)
+
+    def recover(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Ending:
+        """Recover as the class of ``failure`` demands; it was raised while work was being added."""
+        attempt = Attempt(self._clock())
+        return self._undo(str(failure), lambda: self._run(attempt.fail(failure), attempt))
+
+    def _undo(self, reason: str, undo: Callable[[], Ending]) -> Ending:
+        with self.producer.library.callback_errors.deferred():
+            self.raise_callback_failure()
+            ended = self._resume()
+            if ended is not None and ended.outcome is Outcome.ABORTED:
+                return ended
+            if ended is not None and self._has_nothing_to_end:
+                # The resumed step committed everything before this abort; the block itself still counts as aborted.
+                return self.endings.record(Ending(Outcome.ABORTED, reason))
+            return self._abort_or_mark_broken(reason, undo)
+
+    def _abort_or_mark_broken(self, reason: str, undo: Callable[[], Ending]) -> Ending:
+        """Run ``undo``. Even if it fails, nothing of the transaction is committed and its records are read again."""
+        try:
+            return self.call_guard.run_transaction_step(undo)
+        except errors.EosError as error:
+            self._rewind(inside_revoke=False)
+            self.endings.record(Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}"))
+            self._lifecycle.on(TransactionEvent.ABORT_FAILED)
+            raise
+
+    def end_failed(self, failure: BaseException) -> Ending:
+        """Abort what is open because of ``failure``, which was raised while work was being added."""
+        self.raise_callback_failure()
+        raised = f"the block raised {errors.text_of(failure)}"
+        if not self.state.needs_resume and self._has_nothing_to_end:  # ended in a rebalance callback, reported there
+            self._clear_work()
+            reason = str(failure) if isinstance(failure, errors.EosError) else raised
+            ending = self.endings.record(Ending(Outcome.ABORTED, reason))
+            if isinstance(failure, errors.ClientClosedError):
+                raise failure
+            return ending
+        if isinstance(failure, (errors.AbortableError, errors.RebuildProducerError)):
+            return self.recover(failure)
+        return self.abort(raised)
+
+    def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> bool:
+        """Commit start offsets in a transaction of their own; returns whether they were committed.
+
+        Not possible while another transaction is open, or with a closed producer. If the commit fails, consumed records
+        are treated as after an abort, and the group's offsets are read again to see whether it took effect. Raises
+        errors that a retry cannot fix.
+        """
+        is_closed = self._given_up or self.is_producer_closed
+        is_unreported = self.state.needs_resume or self.block.leaving is not None
+        if is_closed or self.state.has_begun or is_unreported or self.call_guard.is_working:
+            return False
+        self._token = self._token.next()
+        sent = SentOffsets(starts, snapshot, self._token, inside_revoke=False)
+        attempt = Attempt(self._clock(), inside_fetch=True, sent=sent)
+        try:
+            with self.producer.library.callback_errors.deferred(keep_deferred=True):
+                self.call_guard.run_transaction_step(lambda: self._run(TransactionEvent.COMMIT_STARTS, attempt))
+        except _TO_BE_REPEATED:
+            return False
+        return True
+
+    # -- outcomes that are still unknown -----------------------------------------------------------------------------
+
+    def leave_interrupted_block(self) -> None:
+        """Begin to end a block whose ``__exit__`` was interrupted."""
+        if self.block.is_interrupted and self._may_resolve:
+            self.block.leave()
+
+    def resolve_left_block(self) -> None:
+        """Resolve the outcome of a block that was left, unless its end is under way."""
+        self.leave_interrupted_block()
+        if self.block.leaving is not None and self._may_resolve:
+            self.resolve_pending()
+
+    @property
+    def _may_resolve(self) -> bool:
+        return not (self.call_guard.is_inside_a_step or self.producer.ownership.is_owned_by_other)
+
+    def finish_leaving(self) -> None:
+        """Finish leaving the block; an outcome that is still unknown is reported to the block later."""
+        self.block.finish_leaving(self.endings.last.outcome, self.endings.last.reason)
+
+    def resolve_pending(self) -> None:
+        """Resolve the outcome of a commit, or of the end of a block, that is still unknown.
+
+        No more records are handed over before that, because the outcome decides which record comes next. Raises what
+        ``end`` raises; the next call tries again.
+        """
+        leaving = self.block.leaving
+        if not self.state.needs_resume and leaving is None:
+            return
+        with self.producer.library.callback_errors.deferred():
+            self._resume()
+            if leaving is not None and self.block.leaving is leaving:
+                if not leaving.is_reported:
+                    self._abort_or_mark_broken(leaving.reason, self._aborting(leaving.reason))
+                self.finish_leaving()
+
+    def _resume(self, *, inside_revoke: bool = False) -> Ending | None:
+        """Complete the interrupted step, if there is one."""
+        if not self.state.needs_resume:
+            return None
+        ended = self.call_guard.run_transaction_step(lambda: self._complete_step(inside_revoke=inside_revoke))
+        self._callback_failure = None  # what it left undone is resolved
+        return ended
+
+    def _complete_step(self, *, inside_revoke: bool) -> Ending:
+        attempt = self._attempt
+        was_inside, attempt.inside_revoke = attempt.inside_revoke, inside_revoke
+        if self.state.needs_rebuild:
+            attempt.unhandled, attempt.abort_reason = None, attempt.abort_reason or self._why_unknown(attempt)
+        try:
+            return self._run(TransactionEvent.RESUME, attempt)
+        finally:
+            attempt.inside_revoke = was_inside
+
+    # -- when a client is closed -------------------------------------------------------------------------------------
+
+    def give_up(self, reason: str) -> None:
+        """Abort before the clients are closed, without a rebuild or a rewind.
+
+        A commit whose outcome is unknown is not aborted. Raises what the abort raised; then the coordinator's time-out,
+        or the next instance, ends the transaction.
+        """
+        self._given_up = True
+        if self.state.outcome_is_pending:
+            self._leave_unknown(reason)
+        elif self.state.has_begun:
+            self._clear_work()
+            try:
+                self.call_guard.run_transaction_step(self._abort_for_good)
+            finally:
+                records_in = record_count(self.consumer.positions)
+                self.endings.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
+
+    def prepare_consumer_close(self) -> None:
+        """Record that the consumer is about to be closed: no outcome can be read by it any more."""
+        self.leave_interrupted_block()
+        if self.state.outcome_is_pending:
+            self._leave_unknown("the consumer was closed")
+            self._given_up = True
+            self._lifecycle.on(TransactionEvent.GIVEN_UP)
+        else:
+            with suppress(errors.EosError):  # which is reported to the block
+                self.resolve_left_block()
+
+    def prepare_producer_close(self) -> None:
+        """Record that the producer is about to be closed: no outcome can be resolved with it any more."""
+        self.is_producer_closed = True
+        self.leave_interrupted_block()
+        self.finish_leaving()
+        leaving = self.block.leaving
+        has_work = not (self._given_up or self._has_nothing_to_end)
+        if self.state.outcome_is_pending:
+            self._leave_unknown("the producer was closed")
+        elif leaving is not None:
+            self._abort_for_closing(f"{leaving.reason}, and the producer was closed", is_counted=has_work)
+        elif has_work and self.block.is_open:
+            self._abort_for_closing("the producer was closed inside its block")
+        elif has_work and self.state.has_begun:
+            self.has_let_records_come_again = self.consumer.has_records_in_hand
+            self._abort_for_closing("the producer was closed while the gate held the transaction")
+
+    def _abort_for_closing(self, reason: str, *, is_counted: bool = True) -> None:
+        """Let the records come again, and abort; what an application's callback raises meanwhile changes nothing."""
+        records_in = record_count(self.consumer.positions)
+        self._rewind(inside_revoke=True)
+        try:
+            self.call_guard.run_transaction_step(self._abort_for_good)
+        except errors.EosError as error:
+            reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
+        finally:
+            self.endings.record(Ending(Outcome.ABORTED, reason))
+            self.finish_leaving()
+            if is_counted:
+                self.endings.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
+
+    def _abort_for_good(self) -> None:
+        """Abort what is open, if anything, with no handle left to be replaced; raises what the abort raised."""
+        has_begun = self.state.has_begun
+        self._lifecycle.on(TransactionEvent.GIVEN_UP)
+        if has_begun:
+            self.producer.abort_transaction(keeps_handle=True)
+
+    def _leave_unknown(self, reason: str) -> None:
+        if not self._attempt.is_left_unknown:
+            self._attempt.is_left_unknown = True
+            self.endings.tell_left_unknown(f"{self._why_unknown(self._attempt)} That stays unknown: {reason}")
+
+    # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises ------------------------------
+
+    def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
+        """Commit the whole transaction if it covers a departing partition: one transaction cannot be split.
+
+        With anything in hand it is aborted instead. Records that were taken outside a block and while no transaction
+        was open have no outputs yet and stay uncommitted (NOT_OURS).
+        """
+        covered = partitions & self.consumer.positions.keys()
+        if not covered or self._given_up:
+            return
+        if self.state.needs_resume:
+            self._resume_before_revoke()
+        elif not self.in_hand:
+            ending = self._keeping_failure(lambda: self._perform(TransactionEvent.REVOKED, inside_revoke=True))
+            if ending is not None and ending.outcome is Outcome.ABORTED:
+                self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
+        elif self.has_open_work:
+            self._abort_for_rebalance(f"a rebalance took {format_partitions(covered)} with unprocessed records")
+
+    def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
+        """Abort the whole transaction if it covers a departing partition."""
+        if partitions.isdisjoint(self.consumer.positions) or self._given_up:
+            return
+        if self.state.needs_resume:
+            self._resume_before_revoke()
+        else:
+            self._abort_for_rebalance(reason)
+
+    def on_departed(self, partitions: frozenset[InputPartition]) -> None:
+        """Keep the positions of ``partitions``: the gate needs them to abort the transaction that contains them."""
+        gone = partitions & self.consumer.positions.keys()
+        if gone and self.has_open_work and not self.state.outcome_is_pending:
+            self._fail_block(f"{format_partitions(gone)} left with records of the open transaction")
+
+    def raise_callback_failure(self) -> None:
+        """Raise, once, the last failure of a rebalance callback, which could not raise it itself."""
+        if self._callback_failure is not None:
+            failure, self._callback_failure = self._callback_failure, None
+            raise failure
+
+    def _resume_before_revoke(self) -> None:
+        """Find out what became of a commit, which the next owner's would hide. An abort ends in its own step."""
+        if not self.state.needs_rebuild:
+            self._keeping_failure(lambda: self._resume(inside_revoke=True))
+
+    def _abort_for_rebalance(self, reason: str) -> None:
+        if not self.block.is_open:  # a block aborts by itself, as soon as the error has left it
+            self._keeping_failure(self._aborting(reason, inside_revoke=True))
+        self._fail_block(reason)
+
+    def _fail_block(self, reason: str) -> None:
+        if not self.call_guard.is_working:  # else it is the end of a block, which reports the outcome of its own work
+            self.fail_next_block(reason)
+
+    def fail_next_block(self, reason: str) -> None:
+        """Let the open block, or the next one, end as ABORTED because of ``reason``."""
+        self.block.fail(
+            leave_block(
+                f"{reason}. Let this error leave the block: it ends as ABORTED, and what is still ours of its "
+                "records is consumed again."
+            ),
+            quietly=True,
+        )
+
+    def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
+        try:
+            with self.producer.library.callback_errors.deferred(keep_deferred=True):
+                return self.call_guard.run_transaction_step(act)
+        except errors.EosError as error:
+            self._callback_failure = error
+            if not self.state.outcome_is_pending and not isinstance(error, errors.UnknownOutcomeError):
+                self._rewind(inside_revoke=True)
+                self._lifecycle.on(TransactionEvent.ABORT_FAILED)
+            return None
+
+    # -- the steps ---------------------------------------------------------------------------------------------------
+
+    def _perform(self, event: TransactionEvent, *, inside_revoke: bool = False, reason: str = "") -> Ending:
+        """Do what ``event`` asks for: to begin, to end as the gate decides, or to abort because of ``reason``."""
+        return self._run(event, Attempt(self._clock(), inside_revoke=inside_revoke, abort_reason=reason))
+
+    def _run(self, event: TransactionEvent, attempt: Attempt) -> Ending:
+        self._attempt = attempt
+        act = self._lifecycle.on(event)
+        while act is not Act.NOTHING:
+            follows = self._acts[act](attempt)
+            act = Act.NOTHING if follows is None else self._lifecycle.on(follows)
+        if self.state.phase is Phase.IDLE:
+            self._while_polling(attempt, self.producer.rebuild_after_lost_connection)
+        return self.endings.last
+
+    def _methods_by_act(self) -> dict[Act, Callable[[Attempt], TransactionEvent | None]]:
+        """Return the acts: each performs one step and returns the resulting event, if it has not applied it."""
+        return {
+            Act.BEGIN: self._begin,
+            Act.FLUSH: self._flush,
+            Act.SERVE_CALLBACKS: self._serve_callbacks,
+            Act.ASK_GATE: self._ask_gate,
+            Act.COMMIT: self._commit,
+            Act.RESOLVE_OUTCOME: self._resolve_outcome,
+            Act.ABORT: self._abort,
+            Act.REBUILD: self._rebuild,
+            Act.RECORD_COMMITTED: self._record_committed,
+            Act.RECORD_ABORTED: self._record_aborted,
+            Act.RECORD_HELD: self._record_held,
+            Act.COMMIT_STARTS: self._commit_starts,
+        }
+
+    def _begin(self, _: Attempt) -> TransactionEvent:
+        try:
+            self.consumer.require_open()
+            self.producer.begin_transaction()
+        except errors.EosError:
+            if not self.producer.calls.has_open_transaction:  # else a signal handler has raised it
+                self._lifecycle.on(TransactionEvent.NOT_BEGUN)
+            raise
+        return TransactionEvent.BEGUN
+
+    def _flush(self, attempt: Attempt) -> TransactionEvent:
+        meanwhile = None if attempt.inside_revoke else self.consumer.prefetch
+        try:
+            self.producer.flush_outputs(self.producer.limits.commit_timeout_s, meanwhile)
+        except (errors.AbortableError, errors.RebuildProducerError) as error:
+            if not attempt.inside_revoke:
+                self.raise_callback_failure()  # a commit inside a callback served meanwhile may have taken effect
+            is_finished = attempt.fail(error) is TransactionEvent.HANDLE_FINISHED
+            return TransactionEvent.NOT_FLUSHED_BY_HANDLE if is_finished else TransactionEvent.NOT_FLUSHED
+        if attempt.inside_revoke:
+            return TransactionEvent.FLUSHED_IN_CALLBACK
+        self.raise_callback_failure()
+        return TransactionEvent.FLUSHED
+
+    def _serve_callbacks(self, _: Attempt) -> TransactionEvent:
+        self.consumer.serve_callbacks()
+        self.raise_callback_failure()
+        return TransactionEvent.SERVED
+
+    def _ask_gate(self, attempt: Attempt) -> TransactionEvent:
+        decide = self._decide_now if attempt.inside_revoke else self._decide
+        ruling, snapshot = attempt.decided = decide()
+        if ruling.decision is not CommitDecision.COMMIT:
+            attempt.abort_reason, attempt.abort_rule = ruling.reason, ruling.rule
+            is_abort = attempt.inside_revoke or ruling.decision is CommitDecision.ABORT
+            return TransactionEvent.RULED_ABORT if is_abort else TransactionEvent.RULED_SKIP
+        self._token = self._token.next()
+        positions = dict(self.consumer.positions)
+        attempt.sent = SentOffsets(positions, snapshot, self._token, inside_revoke=attempt.inside_revoke)
+        return TransactionEvent.RULED_COMMIT if self.state.has_begun else TransactionEvent.RULED_COMMIT_UNBEGUN
+
+    def _decide_now(self) -> tuple[CommitRuling, MembershipSnapshot]:
+        return self._decisions.decide(self.consumer.positions)
+
+    def _decide(self) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
+
+        def is_due() -> bool:
+            self.raise_callback_failure()
+            return self.state.phase is Phase.DECIDING
+
+        ruling, snapshot = self._decisions.decide_after_callbacks(lambda: self.consumer.positions, is_still_due=is_due)
+        if ruling.decision is CommitDecision.SKIP and self.consumer.gate.settings.policy is GatePolicy.BLOCK:
+            return self._await_open_gate(ruling, snapshot)
+        return ruling, snapshot
+
+    def _await_open_gate(
+        self, ruling: CommitRuling, snapshot: MembershipSnapshot
+    ) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Stay in poll until the gate opens; its hold limit ends this."""
+        self._record_skip(ruling, snapshot)
+        waits = {CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS}
+        while ruling.decision in waits and self.state.phase is Phase.DECIDING:
+            if ruling.decision is CommitDecision.SKIP:
+                self.consumer.wait_while_paused(_WAIT_SLICE_S)
+            else:
+                self.consumer.serve_callbacks(drain=True)
+            self.raise_callback_failure()
+            ruling, snapshot = self._decide_now()
+        return ruling, snapshot
+
+    def _commit(self, attempt: Attempt) -> TransactionEvent:
+        sent = needed(attempt.sent)
+        try:
+            if sent.positions:
+                self._send_offsets(sent.positions, sent.snapshot, sent.token)
+            self.producer.commit_transaction(keeps_handle=True)
+        except errors.UnknownOutcomeError as error:
+            attempt.unanswered = error
+            return TransactionEvent.UNANSWERED
+        except errors.EosError as error:
+            if self.producer.calls.may_have_ended:  # then a signal handler has raised it
+                raise
+            if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
+                return attempt.fail(error)
+            if not self.producer.calls.commit_may_take_effect or isinstance(error, _NOTHING_WAS_SENT):
+                self._lifecycle.on(TransactionEvent.NOT_SENT)
+            raise
+        return TransactionEvent.ANSWERED
+
+    def _commit_starts(self, attempt: Attempt) -> TransactionEvent:
+        sent = needed(attempt.sent)
+        self.producer.begin_transaction()
+        self._send_offsets(sent.positions, sent.snapshot, sent.token)
+        self.producer.commit_transaction(keeps_handle=True)
+        return TransactionEvent.STARTS_COMMITTED
+
+    def _send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, token: AttemptToken) -> None:
+        offsets, names = offsets_to_send(positions, str(token)), self.consumer.membership.state.names
+        self.producer.calls.by_pattern_alone = {p.topic: not names(p.topic) for p in positions}
+        self.producer.send_offsets_to_transaction(offsets, snapshot.group_metadata, is_judged=True)
+
+    def _resolve_outcome(self, attempt: Attempt) -> TransactionEvent | None:
+        """Resolve the commit's outcome from the group's offsets; errors but UnknownOutcomeError leave it open."""
+        cause = attempt.unanswered = attempt.unanswered or errors.UnknownOutcomeError(self._why_unknown(attempt))
+        if not attempt.is_resolution_counted:
+            attempt.is_resolution_counted = True
+            self._recovery.record_unanswered(cause)
+        sent = needed(attempt.sent)
+        try:
+            outcome = self._while_polling(
+                attempt, lambda poll: self._recovery.resolve_commit_outcome(sent.positions, sent.token, cause, poll)
+            )
+        except EndedMeanwhileError:
+            return None
+        except errors.UnknownOutcomeError as error:
+            self._lifecycle.on(TransactionEvent.NOT_FOUND)
+            self._rewind(inside_revoke=attempt.inside_revoke)
+            self.block.report_outcome(None, str(error))
+            raise
+        self._callback_failure = None  # of a callback that has looked for the same outcome in vain
+        if outcome is Outcome.ABORTED:
+            attempt.abort_reason, attempt.abort_rule = str(cause), None
+            return TransactionEvent.FOUND_ABORTED
+        return TransactionEvent.FOUND_COMMITTED
+
+    def _why_unknown(self, attempt: Attempt) -> str:
+        if attempt.unanswered is not None:
+            return str(attempt.unanswered)
+        return f"{_INTERRUPTED_STEPS.get(self.state.phase, 'a commit')} has no known outcome."
+
+    def _abort(self, attempt: Attempt) -> TransactionEvent:
+        self._record_failure(attempt)
+        try:
+            if self.state.has_begun:
+                self.producer.abort_transaction(keeps_handle=True)
+        except errors.RebuildProducerError as error:
+            reason, follows = attempt.abort_reason, attempt.fail(error)
+            attempt.abort_reason = f"{reason.rstrip('.')}. Then {error}"
+            return follows
+        return TransactionEvent.ABORT_CONFIRMED
+
+    def _rebuild(self, attempt: Attempt) -> TransactionEvent:
+        """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
+        self._record_failure(attempt)
+        try:
+            self._while_polling(attempt, self.producer.rebuild)
+        except errors.EosError:
+            self._rewind(inside_revoke=attempt.inside_revoke)
+            raise
+        return TransactionEvent.REBUILT
+
+    def _record_failure(self, attempt: Attempt) -> None:
+        failure, attempt.unhandled = attempt.unhandled, None
+        if failure is not None:
+            self._recovery.record_failure(failure)
+
+    def _while_polling(self, attempt: Attempt, step: Callable[[Callable[[], None]], T]) -> T:
+        """Perform ``step``, which may take long, and keep the member in its group meanwhile."""
+        if attempt.inside_revoke or attempt.inside_fetch:
+            return step(lambda: None)
+        phase = self.state.phase
+        return while_polling(self.consumer, step, is_over=lambda: self.state.phase is not phase)
+
+    # -- how it ended ------------------------------------------------------------------------------------------------
+
+    def _record_committed(self, attempt: Attempt) -> None:
+        sent, (ruling, _) = needed(attempt.sent), needed(attempt.decided)
+        records_in, now = record_count(sent.positions), self._clock()
+        committed = TransactionCommitted(
+            records_in=records_in,
+            records_out=self.endings.records_out,
+            duration_s=now - attempt.began_at,
+            generation=sent.snapshot.generation,
+            inside_revoke=sent.inside_revoke,
+            poll_to_commit_s=now - self.consumer.work_since if records_in else None,
+        )
+        self.consumer.record_committed({p: position.next_offset for p, position in sent.positions.items()})
+        self._clear_work()
+        self.endings.record(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
+        self._lifecycle.on(TransactionEvent.RECORDED)
+        self.endings.count_committed(committed)
+        self._recovery.report()
+
+    def _record_aborted(self, attempt: Attempt) -> None:
+        aborted = self._end_as_aborted(attempt.abort_reason, attempt.abort_rule, inside_revoke=attempt.inside_revoke)
+        self._lifecycle.on(TransactionEvent.RECORDED)
+        self.endings.count_aborted(replace(aborted, refused_by_group=attempt.refused_by_group))
+
+    def _end_as_aborted(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool) -> TransactionAborted:
+        """Rewind, and record that nothing of the transaction was committed; returns the event to count."""
+        records_in = record_count(self.consumer.positions)
+        self._rewind(inside_revoke=inside_revoke)
+        self.endings.record(Ending(Outcome.ABORTED, reason, rule))
+        return TransactionAborted(reason=reason, rule=rule, records_in=records_in)
+
+    def _record_held(self, attempt: Attempt) -> None:
+        ruling, snapshot = needed(attempt.decided)
+        self._record_skip(ruling, snapshot)
+        self.endings.record(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
+
+    def _record_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
+        self.endings.count_skipped()
+        self._decisions.record_skip(ruling, snapshot)
+
+    def _rewind(self, *, inside_revoke: bool) -> None:
+        """Rewind to the first uncommitted record."""
+        self.consumer.rewind(in_call=inside_revoke)
+        self._clear_work()
+
+    def _clear_work(self) -> None:
+        """Record that no work is open any more."""
+        self.consumer.gate.observe(WorkEnded())
+        self.endings.records_out = 0
+        self._outputs_in_hand = False
+        self._decisions.end_hold()
