@@ -21,6 +21,7 @@ INGREDIENTS = frozenset(
         "commit_callback_raises",
         "commit_in_callbacks",
         "commits_after_blocks",
+        "commits_before_blocks",
         "delivery_raises",
         "end_events",
         "error_callback_raises",
@@ -65,7 +66,9 @@ INGREDIENTS = frozenset(
 
 LOOP_REFUSED = ("wrong_type", "too_large", "bad_partition")
 _FAULTS = ("lose_reply", "lose_request", "duplicate", "delay", "refuse")
-DRAWN_APART = frozenset({"batches", "gives_back", "replaces_producers", "unknown_topics", "wrong_clocks"})
+DRAWN_APART = frozenset(
+    {"batches", "commits_before_blocks", "gives_back", "replaces_producers", "unknown_topics", "wrong_clocks"}
+)
 _COORDINATOR = ("NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS")
 LONG_ROW = 70
 """More records in a row than a loop could find one by one before it gives up."""
@@ -161,7 +164,17 @@ class _Draw:
             replaces=self.style == "block" and self.apart("replaces_producers", 0.5),
             until_s=self.until_s,
         )
-        return self.with_wrong_clock(self.with_unknown_topic(drawn))
+        return self.with_commits_first(self.with_wrong_clock(self.with_unknown_topic(drawn)))
+
+    def with_commits_first(self, drawn: Program) -> Program:
+        """Let each process commit plainly, by a consumer that no block takes then: another one goes on."""
+        # An on_revoke that commits would count the record that shows where to go on as processed.
+        commits_in_callbacks = any(callback.does == "commit" for callback in drawn.callbacks)
+        if self.style != "block" or commits_in_callbacks or not self.apart("commits_before_blocks", 0.5):
+            return drawn
+        random = Random(f"commits before blocks {self.seed}")
+        delays = [Event(0.0, "delay", "OffsetCommit", number=random.choice((0.4, 1.3, 1.8)))] * random.choice((0, 1, 2))
+        return _with_events(replace(drawn, commits_first=random.choice(("commit", "commit_async"))), *delays)
 
     def with_unknown_topic(self, drawn: Program) -> Program:
         """Let the brokers refuse offsets once as those of a topic that is gone, which a matched topic may be."""
@@ -390,7 +403,7 @@ class _Draw:
         random, does = self.random, list[Callback]()
         if "stats_callback_raises" in self.has:
             does.append(Callback("stats_cb", random.randint(1, 6), random.choice(("raise", "interrupt"))))
-        if "commit_callback_raises" in self.has and (self.style == "plain" or self._commits_after_blocks):
+        if "commit_callback_raises" in self.has and self.style == "plain":
             does += [Callback("on_commit", random.randint(1, 3), "raise") for _ in range(random.choice((1, 2)))]
         if self.style == "plain":
             return does
@@ -413,9 +426,6 @@ class _Draw:
             events += [self.revoke() for _ in range(random.choice((0, 1, 3)))]
         if "failed_commits" in self.has and self.style == "plain":
             events += [self.failed_commit() for _ in range(random.choice((1, 2, 4)))]
-        if self._commits_after_blocks:
-            events += [self.failed_commit() for _ in range(random.choice((0, 1, 2)))]
-            events += [self.late_commit() for _ in range(random.choice((0, 1, 3)))]
         if setting.reset == "error":
             known = [partition for partition in range(self.partitions) if self.chance(0.4)]
             events += [Event(0.0, "set_offset", number=float(partition)) for partition in known]
@@ -457,10 +467,6 @@ class _Draw:
         if self.chance(0.3):
             return Event(self.time(), self.random.choice(("lose_request", "lose_reply")), "OffsetCommit")
         return Event(self.time(), "refuse", "OffsetCommit", self.random.choice(REFUSALS["OffsetCommit"]))
-
-    def late_commit(self) -> Event:
-        """A commit that is served after what other clients send meanwhile; the library waits longer for its answer."""
-        return Event(self.time(), "delay", "OffsetCommit", number=self.random.choice((0.05, 0.4, 0.9)))
 
     def revoke(self) -> Event:
         return Event(self.time(), "revoke", number=float(self.random.randrange(self.partitions)))

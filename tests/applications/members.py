@@ -28,6 +28,7 @@ from tests.applications.program import Act, Program, Setting, Turn
 from tests.applications.transform import BADLY_TIMED, BROKER_LARGE, REFUSED_LARGE, Transform
 
 CALM_WAIT_S = 0.1
+COMMITS_AFTER_S = 0.5
 GIVEN_BACK = 2
 """So many records before the last one come again after an exception."""
 SHORT_TURN_S = 0.03
@@ -100,6 +101,8 @@ class ApplicationMember:
             return
         try:
             self._build()
+            if self.program.commits_first and not self.environment.calm:
+                self._commit_first()
             while not self.environment.over():
                 for turn in self.program.turns:
                     self._one_turn(turn)
@@ -181,6 +184,11 @@ class ApplicationMember:
     # -- blocks and plain use ------------------------------------------------------------------------------------
 
     def _build(self) -> None:
+        self._build_consumer()
+        if self.program.style == "block":
+            self._build_producer()
+
+    def _build_consumer(self) -> None:
         s, library = self.setting, self.environment.library
         gate = GateSettings(scope=GateScope(s.scope), policy=GatePolicy(s.policy), hold_limit_s=s.hold_limit_s)
         common: dict[str, Any] = {"hook": self._hook, "clock": library.clock}
@@ -194,8 +202,6 @@ class ApplicationMember:
         self.consumer.subscribe(
             self._clients.topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
-        if self.program.style == "block":
-            self._build_producer()
 
     def _build_producer(self) -> None:
         s, library = self.setting, self.environment.library
@@ -212,6 +218,21 @@ class ApplicationMember:
             clock=library.clock,
         )
         self.producer.init_transactions()
+
+    def _commit_first(self) -> None:
+        """Commit plainly where the first record is; no block takes that consumer then, and another one goes on."""
+        message = self.consumer.poll(COMMITS_AFTER_S)
+        if message is not None and message.error() is None:
+            place = TopicPartition(self.names.source, message.partition(), message.offset())
+            try:
+                self.consumer.commit(offsets=[place], asynchronous=self.program.commits_first == "commit_async")
+            except KafkaException as error:
+                self.environment.count(f"commit raised {type(error).__name__}")
+        self.environment.watch()
+        if self.consumer.member.plain.uses:
+            self._refused("a block after commit()", lambda: self.producer.transaction(self.consumer))
+        self.consumer.close()
+        self._build_consumer()
 
     def _one_turn(self, turn: Turn) -> None:
         self.environment.point(self)
@@ -296,8 +317,7 @@ class ApplicationMember:
     def _after_block(self, txn: Any, turn: Turn) -> None:
         if any(act.name == "produce_after" for act in turn.acts) and not self.environment.calm:
             self._refused("produce after the block", lambda: txn.produce(self.names.sink, b"bad"))
-        # In the end neither any more: leaving the group before each block takes long, and a pause in time undoes each
-        # look-up of a position that retention has deleted.
+        # In the end neither any more: a pause in time undoes each look-up of a position that retention has deleted.
         if self.closed_one or self.environment.calm:
             return
         if turn.then and txn.outcome is Outcome.COMMITTED:
@@ -322,14 +342,15 @@ class ApplicationMember:
                 self.environment.count("seek refused")
 
     def _commit_after_block(self, turn: Turn) -> None:
-        """Commit what the block has committed already, once its producer is closed; before that it is refused."""
+        """Try to commit what the block has committed already: refused, also once the producer is closed."""
+        message, asynchronous = self.last, turn.then.endswith("async")
+        if message is None or not turn.then.startswith("commit_message"):
+            message, asynchronous = None, False  # where it may, an asynchronous one with nothing to commit is silent
         if turn.reopens:
             self.producer.close()
-            self._commit(turn.then)
+        self._refused("commit beside blocks", lambda: self.consumer.commit(message, asynchronous=asynchronous))
+        if turn.reopens:
             self._build_producer()
-        elif turn.then.startswith("commit_message") and (last := self.last) is not None:
-            asynchronous = turn.then.endswith("async")
-            self._refused("commit beside blocks", lambda: self.consumer.commit(last, asynchronous=asynchronous))
 
     def _act(self, txn: Any, act: Act, turn: Turn) -> None:
         self.environment.point(self)

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
+from msgspec.structs import replace
+
 from eos_client.clients import transaction_block
 from eos_client.clients.block_state import INTERRUPTED, BlockState
 from eos_client.clients.dead_letters import letters_for
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
-from eos_client.clients.transaction import TransactionSession
+from eos_client.clients.session import TransactionSession
 from eos_client.confluent.callback_guard import CallbackGuard
-from eos_client.confluent.consumer import confluent_consumer, library_consumer, partition_parts
-from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.confluent.consumer.fetched_records import FetchedRecords
+from eos_client.confluent.consumer import confluent_consumer, library_consumer
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
 from eos_client.confluent.consumer.start_offsets import StartOffsets
@@ -32,11 +32,12 @@ from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.confluent.producer.registration import Registration
-from eos_client.core import commit_gate
+from eos_client.core import commit_gate, partition_states
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
-from eos_client.core.hand_over import HandedOver
-from eos_client.core.model import Outcome
-from eos_client.core.uncommitted_work import UncommittedWork
+from eos_client.core.model import GroupGeneration, Outcome
+from eos_client.core.partition_events import Chosen, WorkTakenBack
+from eos_client.core.partition_states import ConsumerState, PartitionState
+from eos_client.core.record_runs import Run, take
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop.record_failures import FailedRecords
 from eos_client.loop.record_outputs import RecordOutputs
@@ -86,7 +87,7 @@ def _nothing(_: object) -> None:
 
 
 def _forgets_broken_calls() -> Patch:
-    return mock.patch.object(Fetching, "_rewind_to_next", return_value=None)
+    return mock.patch.object(Fetching, "_repair", return_value=None)
 
 
 @contextlib.contextmanager
@@ -162,7 +163,7 @@ def _huge_numbers_break_through() -> Patch:
         given = {name: number for name, number in numbers.items() if number is not None}
         produce(topic, record.value, record.key, headers=record.headers, **given)
 
-    return mock.patch("eos_client.clients.transaction.write_by", write)
+    return mock.patch("eos_client.clients.session.write_by", write)
 
 
 def _letters_only_whole() -> Patch:
@@ -198,29 +199,33 @@ def _asynchronous_commits_count_at_once() -> Patch:
     return mock.patch.object(PlainCommits, "send", sent)
 
 
-@contextlib.contextmanager
-def _commits_from_before_blocks_are_not_fenced() -> Iterator[None]:
-    nothing = property(lambda _: set(), lambda *_: None)
-    unnoticed = mock.patch.object(PlainOffsets, "unfenced", nothing, create=True)
-    with unnoticed, mock.patch.object(ConfluentConsumer, "fence_commits", return_value=None):
-        yield
+def _any_consumer_may_enter_a_block() -> Patch:
+    return mock.patch.object(OpenWork, "_refuse_after_plain_use", return_value=None)
+
+
+def _commits_are_sent_beside_blocks() -> Patch:
+    return mock.patch.object(OpenWork, "refuse_plain_use", return_value=None)
 
 
 def _put_back_covers_what_departed() -> Patch:
-    nothing = property(lambda _: {}, lambda *_: None)
-    return mock.patch.object(UncommittedWork, "_earlier", nothing, create=True)
+    hand_over = partition_states._row_handed_over
+
+    def handed_over(row: PartitionState, run: Run, generation: GroupGeneration) -> PartitionState:
+        return hand_over(replace(row, orphan=None), run, generation)
+
+    return mock.patch.object(partition_states, "_row_handed_over", handed_over)
 
 
 def _seeks_are_undone() -> Patch:
-    def end_change(self: Any, *, is_outermost: bool) -> None:
-        if is_outermost:
-            self.journal = None
+    def unless_in_call(change: Callable[[ConsumerState, Any], ConsumerState]) -> Any:
+        return lambda state, event: state if state.is_in_call else change(state, event)
 
-    return mock.patch.object(HandedOver, "end_change", end_change)
+    changes = {event: unless_in_call(partition_states._CHANGES[event]) for event in (Chosen, WorkTakenBack)}
+    return mock.patch.dict(partition_states._CHANGES, changes)
 
 
 def _paused_records_come_out() -> Patch:
-    return mock.patch.object(FetchedRecords, "ready", lambda self, _paused: self._waiting)
+    return mock.patch.object(confluent_consumer, "take", lambda waiting, count, _: take(waiting, count, frozenset()))
 
 
 def _holds_never_end() -> Patch:
@@ -255,7 +260,7 @@ def _stored_offsets_outlive_their_partition() -> Patch:
 
 
 def _every_assign_chooses_a_start() -> Patch:
-    return mock.patch.object(partition_parts, "_GROUP_DECIDES", ())
+    return mock.patch.object(confluent_consumer, "_GROUP_DECIDES", ())
 
 
 def _every_id_is_pinned() -> Patch:
@@ -382,10 +387,11 @@ MUTANTS = (
         _of("failed_commits"),
     ),
     Mutant(
-        "commits from before a block are not fenced",
-        _commits_from_before_blocks_are_not_fenced,
-        _of("commits_after_blocks"),
+        "a consumer that has committed plainly may enter a block",
+        _any_consumer_may_enter_a_block,
+        _of("commits_before_blocks"),
     ),
+    Mutant("commit() of a consumer with blocks is sent", _commits_are_sent_beside_blocks, _of("commits_after_blocks")),
     Mutant(
         "records that come again and are put back cover what was lost before",
         _put_back_covers_what_departed,
@@ -414,7 +420,7 @@ MUTANTS = (
         "an assign without an offset chooses a start",
         _every_assign_chooses_a_start,
         _of("callbacks_go_to_committed", "groups", "latest", "faults"),
-        seed=274,
+        seed=173,
     ),
     Mutant(
         "a generated id counts as pinned",
@@ -484,20 +490,8 @@ OUT_OF_REACH = (
         "settings are drawn from what is accepted: tests/confluent/test_transaction_timeout.py",
     ),
     (
-        "partitions that a topic which came back no longer has are kept",
-        "simulated topics have no ids: test_what_a_topic_that_comes_back_still_has_is_read_and_the_rest_of_it_has_left",
-    ),
-    (
-        "one answer says which partitions a topic still has",
-        "simulated topics have no ids: test_a_broker_that_has_not_heard_of_all_partitions_yet_hides_none_of_them",
-    ),
-    (
-        "the work in partitions that are gone is kept",
-        "simulated topics have no ids: test_the_work_in_hand_of_partitions_that_a_topic_no_longer_has_is_dropped",
-    ),
-    (
         "a closed producer keeps the records of its consumer",
-        "a refused commit() or one abort more: test_another_producer_takes_over_from_a_block_that_nobody_left",
+        "one abort more: test_another_producer_takes_over_from_a_block_that_nobody_left",
     ),
     (
         "an abort by producer.close() is not counted",

@@ -125,9 +125,9 @@ class Turn(_Readable):
     late: bool = False
     """The application writes the outputs of the block's records only after its last act."""
     then: str = ""
-    """Which commit() the application calls after a block that was committed, as it did before there were blocks."""
+    """Which commit() the application tries after a block that was committed, as it did before there were blocks."""
     reopens: bool = False
-    """It closes the producer before that commit(), and builds another for the next block."""
+    """It closes the producer before it tries that, and builds another for the next block."""
     keeps_alive: bool = False
     """After the block it pauses everything, polls, and resumes: a loop that waits for something else does so."""
 
@@ -156,6 +156,8 @@ class Program(_Readable):
     """After an exception the application seeks back to what it has in hand."""
     replaces: bool = False
     """After an exception, or a close() inside a block, the application goes on with another producer."""
+    commits_first: str = ""
+    """How each process commits plainly before its first block, for which it builds another consumer then."""
 
     def has_callback(self, where: str) -> bool:
         """Whether the application's callback ``where`` does anything."""

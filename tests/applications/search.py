@@ -95,6 +95,8 @@ def parts_of(program: Program) -> set[str]:
         parts.add("generated transactional.id")
     if program.replaces:
         parts.add("replaces its producer")
+    if program.commits_first:
+        parts.add("another consumer after commit()")
     if setting.stores:
         parts.add(f"stores {setting.stores}")
     if setting.static:

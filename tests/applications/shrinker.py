@@ -47,9 +47,9 @@ def _smaller(program: Program) -> Iterator[Program]:
         if write.count > 1:
             less = replace(write, count=write.count // 2)
             yield replace(program, writes=(*program.writes[:index], less, *program.writes[index + 1 :]))
-    for name in ("as_bytes", "batches", "replaces"):
-        if getattr(program, name):
-            yield _with(program, name, value=False)
+    for name in ("as_bytes", "batches", "replaces", "commits_first"):
+        if value := getattr(program, name):
+            yield _with(program, name, value=type(value)())
 
 
 def _with(program: Program, name: str, value: Any) -> Program:

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.producer import EosProducer
-from eos_client.clients.transaction import TransactionSession
+from eos_client.clients.session import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision
 from eos_client.observe import Counters, Event
@@ -77,15 +77,15 @@ def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
     settings = {"bootstrap.servers": bootstrap, "group.id": topic, "group.protocol": "consumer"}
     consumer = EosConsumer(settings, hook=quiet)
     producer = EosProducer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    session = TransactionSession(consumer.member, producer.adapter, producer, quiet, Counters(), MONOTONIC_CLOCK)
+    session = TransactionSession(consumer.member, producer.adapter, None, quiet, Counters(), MONOTONIC_CLOCK)
     consumer.subscribe([topic])
     consume_all(consumer, partitions)
-    ruling, snapshot = session._steps.decide()
+    ruling, snapshot = session._decide()
     if ruling.decision is not CommitDecision.COMMIT:
         raise RuntimeError(f"the gate is to be measured open, but rules {ruling}")
     attempt = CommitAttempt(consumer.member.positions, snapshot.generation, callbacks_served=True)
     decide_us = timed_us(lambda: consumer.gate.decide(attempt))
-    check_us = timed_us(session._steps.decide)
+    check_us = timed_us(session._decide)
     serve_us = timed_us(consumer.member.fetching.serve_callbacks)
     consumer.close()
     median_us = statistics.median(check_us)

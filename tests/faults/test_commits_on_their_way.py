@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from eos_client import Outcome
 from tests.kafka.kafka_support import Stage
 from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
@@ -25,56 +23,28 @@ def of_group(group: str) -> Callable[[RequestFields], bool]:
     return lambda request: request.group == group
 
 
-@pytest.mark.parametrize("protocol", GroupProtocol, ids=lambda protocol: protocol.value)
-def test_a_block_commits_after_an_asynchronous_commit_that_was_sent_before_it(
-    proxy: KafkaProxy, protocol: GroupProtocol
-) -> None:
-    place = f"127.0.0.1:{proxy.port}"
-    with Stage(place, protocol, partitions=1, session_s=SESSION_S, heartbeat_s=HEARTBEAT_S) as stage:
-        producer, consumer = stage.producer(), stage.subscribed()
-        stage.load(1)
-        stage.collect(consumer, 1)
-        held = proxy.hold_next(Api.OFFSET_COMMIT, of_group(stage.group))
-        consumer.commit()
-        held.wait_until_caught()
-        stage.load(5, start=1)
-        ended = threading.Event()
-
-        def deliver() -> None:
-            ended.wait(TOO_EARLY_S)
-            held.deliver()
-
-        threading.Thread(target=deliver).start()
-        with producer.transaction(consumer) as txn:
-            for message in stage.collect(consumer, 5):
-                txn.produce(stage.sink, message.value())
-        ended.set()
-        assert txn.outcome is Outcome.COMMITTED
-        held.wait_for_answer()
-        assert stage.committed() == {0: 6}
-
-
 @pytest.mark.parametrize(
     ("asynchronous", "membership"),
     [(False, {}), (True, {}), (False, {"group_instance_id": "one"})],
     ids=["synchronous", "asynchronous", "static member"],
 )
 @pytest.mark.parametrize("protocol", GroupProtocol, ids=lambda protocol: protocol.value)
-def test_the_first_copy_of_a_commit_that_was_sent_twice_is_refused_after_a_block(
+def test_the_first_copy_of_a_commit_that_was_sent_twice_is_refused_after_another_consumers_block(
     proxy: KafkaProxy, protocol: GroupProtocol, asynchronous: bool, membership: dict[str, Any]
 ) -> None:
     place = f"127.0.0.1:{proxy.port}"
     with Stage(place, protocol, partitions=1, session_s=SESSION_S, heartbeat_s=HEARTBEAT_S) as stage:
         answered: list[Any] = []
-        consumer = stage.subscribed(on_commit=lambda error, places: answered.append(error), **membership)
-        producer = stage.producer()
+        first = stage.subscribed(on_commit=lambda error, places: answered.append(error), **membership)
         stage.load(1)
-        stage.collect(consumer, 1)
+        stage.collect(first, 1)
         held = proxy.hold_next(Api.OFFSET_COMMIT, of_group(stage.group), cuts_off=True)
-        consumer.commit(asynchronous=asynchronous)
+        first.commit(asynchronous=asynchronous)
         held.wait_until_caught()
         if asynchronous:
-            wait_for(lambda: answered == [None], "the second copy's answer", lambda: consumer.poll(0.05))
+            wait_for(lambda: answered == [None], "the second copy's answer", lambda: first.poll(0.05))
+        first.close()
+        producer, consumer = stage.producer(), stage.subscribed(**membership)
         stage.load(5, start=1)
 
         def one_block() -> None:

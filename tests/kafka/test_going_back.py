@@ -1,4 +1,4 @@
-"""Where an application goes back, pauses or commits by itself, blocks commit not too much and go back not too far."""
+"""Where an application goes back or pauses, blocks commit not too much and go back not too far."""
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -29,47 +29,6 @@ def test_records_given_back_by_a_seek_come_again(stage, place):
     again = stage.collect(consumer, RECORDS - 1)
     assert [(m.partition(), m.offset()) for m in again] == [(1, offset) for offset in range(1, RECORDS)]
     assert {m.value().decode() for m in again} <= set(written)
-
-
-def commit_by_hand(stage, producer, consumer, messages):
-    producer.begin_transaction()
-    for message in messages:
-        producer.produce(stage.sink, message.value())
-    ends = {m.partition(): m.offset() + 1 for m in messages}
-    producer.send_offsets_to_transaction(
-        [TopicPartition(stage.source, partition, offset) for partition, offset in ends.items()],
-        consumer.consumer_group_metadata(),
-    )
-    producer.commit_transaction()
-
-
-def test_a_block_that_aborts_stays_ahead_of_a_transaction_by_hand(stage):
-    written = stage.load(RECORDS)
-    producer, consumer = stage.producer(), stage.subscribed()
-    commit_by_hand(stage, producer, consumer, stage.collect(consumer, 2 * RECORDS)[:3])
-
-    def fails():
-        with producer.transaction(consumer):
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fails()
-    copy_the_rest(stage, producer, consumer)
-    assert sorted(stage.outputs()) == sorted(written)
-
-
-def test_so_does_the_first_block_after_a_plain_commit_and_a_seek(any_stage):
-    """It leaves the group and joins it again: a seek does not outlive what the group has committed since."""
-    stage = any_stage
-    written = stage.load(RECORDS)
-    producer, consumer = stage.producer(), stage.subscribed()
-    (first,) = stage.collect(consumer, 1)
-    consumer.commit(first, asynchronous=False)
-    consumer.seek(TopicPartition(stage.source, first.partition(), first.offset() + 1))
-    commit_by_hand(stage, producer, consumer, stage.collect(consumer, 2 * RECORDS - 1))
-    written += stage.load(1, start=RECORDS)
-    stage.copy_until(producer, consumer, lambda: stage.committed() == {0: RECORDS + 1, 1: RECORDS + 1})
-    assert sorted(stage.outputs()) == sorted(set(written) - {first.value().decode()})
 
 
 def test_a_paused_partition_brings_nothing_between_two_blocks(stage):

@@ -7,6 +7,7 @@ import threading
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
+from eos_client.core import membership_events
 from eos_client.core.model import UNJOINED
 from tests.kafka.kafka_support import SESSION_S, SHORT_SESSION_S, FreezableProgram
 from tests.support.interception import intercepting
@@ -116,7 +117,7 @@ def test_a_loss_that_a_failed_client_is_told_of_raises_nothing(stage):
         raise KafkaException(KafkaError(KafkaError._FATAL, "Failed to remove subscription"))
 
     consumer = stage.consumer(factory=intercepting(Consumer, unsubscribe=fail))
-    consumer._membership.is_leaving = True
+    consumer._membership.tell(membership_events.Leaving())
     consumer._membership._on_lost(None, [])
     assert len(asked) == 1
 

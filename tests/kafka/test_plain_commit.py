@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from eos_client.errors import CommitRefusedError
+from eos_client.errors import CommitRefusedError, TransactionStateError
 from tests.kafka.kafka_support import values
 from tests.support.interception import close_the_gate
 from tests.support.waiting import wait_for
@@ -179,25 +179,51 @@ def test_an_application_that_commits_in_its_own_on_revoke_still_does(any_stage):
     assert values(newcomer.consume(10, 0.2)) == []
 
 
-def test_offsets_held_back_after_a_producer_was_closed_are_not_stuck(stage):
-    """The session owns the consumer's work from the first transaction on; what was pending must not be forgotten."""
+def test_a_consumer_that_commits_plainly_enters_no_block_and_another_one_goes_on(any_stage):
+    stage = any_stage
+    written = stage.load(5)
+    producer, consumer = stage.producer(), stage.subscribed()
+    (first,) = stage.collect(consumer, 1)
+    consumer.commit(first, asynchronous=False)
+    with pytest.raises(TransactionStateError, match=r"has called commit\(\).*Build another consumer"):
+        producer.transaction(consumer)
+    stage.collect(consumer, 1)
+    consumer.close()
+    stage.copy_until(producer, stage.subscribed(), lambda: stage.committed() == {0: 5, 1: 5})
+    assert sorted(stage.outputs()) == sorted(set(written) - {first.value().decode()})
+
+
+def test_a_consumer_whose_metadata_was_handed_out_enters_no_block(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    consumer.consumer_group_metadata()
+    with pytest.raises(TransactionStateError, match=r"has handed out consumer_group_metadata\(\)"):
+        producer.transaction(consumer)
+
+
+def test_a_consumer_whose_commit_is_held_back_enters_no_block(stage):
     stage.load(5)
     producer, consumer = stage.producer(), stage.subscribed()
     stage.collect(consumer, 10)
-    with producer.transaction(consumer):
-        pass
-    producer.close()
-    stage.load(1, start=5)
-    stage.collect(consumer, 2)
     close_the_gate(consumer)
     assert consumer.commit(asynchronous=False) == []
-    share_with_a_newcomer(stage, consumer)
-    (kept,) = stage.assigned(consumer)
-    stage.load(1, start=6)
-    stage.collect(consumer, 1)
-    wait_for(
-        lambda: stage.committed()[kept] == 7,
-        "later commits to go through",
-        lambda: try_to_commit(consumer),
-        lambda: consumer.poll(0.05),
-    )
+    with pytest.raises(TransactionStateError, match=r"has offsets of a commit\(\) pending"):
+        producer.transaction(consumer)
+
+
+def test_with_latest_a_consumer_that_has_polled_first_enters_no_block(stage):
+    stage.load(5)
+    producer, consumer = stage.producer(), stage.subscribed(auto_offset_reset="latest")
+    wait_for(lambda: stage.committed() == {0: 5, 1: 5}, "the starts to be committed", lambda: consumer.poll(0.05))
+    with pytest.raises(TransactionStateError, match=r"call producer\.transaction\(consumer\) before its first poll"):
+        producer.transaction(consumer)
+
+
+def test_with_latest_a_consumer_polls_after_transaction_and_enters_its_block(any_stage):
+    stage = any_stage
+    stage.load(5)
+    producer, consumer = stage.producer(), stage.subscribed(auto_offset_reset="latest")
+    producer.transaction(consumer)
+    wait_for(lambda: stage.committed() == {0: 5, 1: 5}, "the starts to be committed", lambda: consumer.poll(0.05))
+    written = stage.load(2, start=5)
+    stage.copy_until(producer, consumer, lambda: stage.committed() == {0: 7, 1: 7})
+    assert sorted(stage.outputs()) == sorted(written)

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
+from eos_client.core.record_runs import message_count
 from tests.kafka.kafka_support import PATIENT, values
 from tests.support.waiting import wait_for
 
@@ -60,7 +61,7 @@ def test_ours_come_before_on_assign_and_around_on_revoke(stage):
         stage.patient_producer(),
     )
     stage.hold(producer, consumer, 4)
-    producer._session._steps._hook = hook
+    producer._session.endings._hook = hook
     newcomer = stage.raw_consumer()
     wait_for(
         lambda: "partitions_revoked" in steps,
@@ -158,7 +159,7 @@ def test_records_that_wait_to_be_handed_over_leave_with_their_partition(stage):
     written = stage.load(10)
     consumer = stage.subscribed()
     wait_for(
-        lambda: len(consumer.member.parts.records) == len(written),
+        lambda: message_count(consumer.member.state.waiting) == len(written),
         "the records to wait",
         consumer.member.fetching.prefetch,
     )

@@ -36,16 +36,27 @@ def replace_topic(stage, between=lambda: None, partitions=None):
     settled(lambda: stage.load([NEW, 0][: stage.partitions], start=OLD))
 
 
-def test_a_named_topic_that_was_replaced_is_an_error_and_stays_one(any_stage):
+EITHER_WAY = pytest.mark.parametrize("pattern", ["{}", "^{}$"], ids=["by name", "by pattern"])
+REPLACED = r"was deleted and created again.*set the group's offsets"
+
+
+def subscribed(stage, pattern, **settings):
+    consumer = stage.consumer(**settings)
+    consumer.subscribe([pattern.format(stage.source)])
+    return consumer
+
+
+@EITHER_WAY
+def test_a_topic_that_was_replaced_is_an_error_and_stays_one(any_stage, pattern):
     stage = any_stage
     stage.load([OLD, 0])
-    consumer = stage.subscribed()
+    consumer = subscribed(stage, pattern)
     stage.collect(consumer, OLD)
     assert consumer.commit(asynchronous=False)
     replace_topic(stage)
     got = []
     for _ in range(2):
-        with pytest.raises(InputPositionError, match=r"was deleted and created again.*set the group's offsets"):
+        with pytest.raises(InputPositionError, match=REPLACED):
             wait_for(lambda: False, "the error", lambda: got.extend(consumer.consume(100, 0.2)))
     assert values(got) == []
 
@@ -101,9 +112,11 @@ def test_a_consumer_that_looks_a_topic_up_does_not_create_it(stage):
     assert topic not in stage.admin.list_topics(timeout=WAIT_S).topics
 
 
-def test_a_named_topic_that_was_replaced_after_its_partitions_were_revoked_is_an_error(stage):
+@EITHER_WAY
+def test_a_topic_that_was_replaced_after_its_partitions_were_revoked_is_an_error(any_stage, pattern):
+    stage = any_stage
     stage.load([OLD, 0])
-    consumer = stage.subscribed()
+    consumer = subscribed(stage, pattern, **REFRESH_OFTEN)
     stage.collect(consumer, OLD)
 
     def wait_for_the_revocation():
@@ -111,77 +124,64 @@ def test_a_named_topic_that_was_replaced_after_its_partitions_were_revoked_is_an
 
     replace_topic(stage, between=wait_for_the_revocation)
     got = []
-    with pytest.raises(InputPositionError, match=r"was deleted and created again.*set the group's offsets"):
+    with pytest.raises(InputPositionError, match=REPLACED):
         wait_for(lambda: False, "the error", lambda: got.extend(consumer.consume(100, 0.2)))
     assert values(got) == []
 
 
-def test_a_replaced_topic_ends_a_loop_that_was_given_its_name(stage):
+@EITHER_WAY
+@pytest.mark.parametrize("partitions", [2, 1], ids=["as many partitions", "fewer partitions"])
+def test_a_replaced_topic_ends_a_loop(stage, pattern, partitions):
     stage.load([OLD, 0])
     replaced: list[bool] = []
 
     def copy(record):
         if record.offset() == OLD - 1 and not replaced:
             replaced.append(True)
-            replace_topic(stage)
+            replace_topic(stage, partitions=partitions)
         yield record.value()
 
     config = EosConfig(stage.consumer_settings(), group_id=stage.group, commit_interval_s=0.05)
-    loop = ExactlyOnceLoop(config, [stage.source], copy, output_topic=stage.sink, hook=stage.events.append)
+    loop = ExactlyOnceLoop(
+        config, [pattern.format(stage.source)], copy, output_topic=stage.sink, hook=stage.events.append
+    )
     error = LoopThread(loop, stage.events).ended()
     assert isinstance(error, InputPositionError)
     assert "was deleted and created again" in str(error)
     assert set(stage.outputs()) <= {f"0-{n}" for n in range(OLD)}
 
 
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_a_replaced_topic_that_a_pattern_matches_is_read_from_its_beginning(any_stage, reset):
-    stage = any_stage
-    consumer = stage.consumer(auto_offset_reset=reset, topic_metadata_refresh_interval_ms=1000)
-    consumer.subscribe([f"^{stage.source}$"])
-    wait_for(lambda: stage.assigned(consumer) == {0, 1}, "the assignment", lambda: consumer.consume(100, 0.1))
-    if reset == "latest":
-        wait_for(lambda: stage.committed() == {0: 0, 1: 0}, "the starts", lambda: consumer.consume(100, 0.1))
-    stage.load([OLD, 0])
-    assert len(stage.collect(consumer, OLD)) == OLD
-    replace_topic(stage)
-    got: list[str] = []  # some twice, when the rebalance that follows comes before anything was committed
-    wanted = [f"0-{n}" for n in range(OLD, OLD + NEW)]
-    wait_for(
-        lambda: set(got) >= set(wanted),
-        "all records of the new topic",
-        lambda: got.extend(values(consumer.consume(100, 0.1))),
-    )
-    assert list(dict.fromkeys(got)) == wanted
-
-
-WANTED = {f"{partition}-{n}" for partition in (0, 1) for n in range(OLD)} | {f"0-{n}" for n in range(OLD, OLD + NEW)}
-
-
-def test_a_loop_goes_on_when_a_topic_that_a_pattern_matches_comes_back_with_fewer_partitions(any_stage):
+@EITHER_WAY
+def test_a_replaced_topic_ends_blocks(any_stage, pattern):
     stage = any_stage
     stage.load(OLD)
-    config = EosConfig(stage.consumer_settings(**REFRESH_OFTEN), group_id=stage.group, commit_interval_s=0.05)
-    loop = ExactlyOnceLoop(
-        config, [f"^{stage.source}$"], lambda r: r.value(), output_topic=stage.sink, hook=stage.events.append
-    )
-    running = LoopThread(loop, stage.events)
-    wait_for(lambda: stage.committed() == {0: OLD, 1: OLD}, "the old topic to be copied")
-    replace_topic(stage, partitions=1)
-    wait_for(lambda: not running.running or set(stage.visible()) >= WANTED, "the new topic to be copied")
-    running.stop()
-    assert sorted(stage.outputs()) == sorted(WANTED)
-
-
-def test_blocks_go_on_when_a_topic_that_a_pattern_matches_comes_back_with_fewer_partitions(any_stage):
-    stage = any_stage
-    stage.load(OLD)
-    consumer, producer = stage.consumer(**REFRESH_OFTEN), stage.producer()
-    consumer.subscribe([f"^{stage.source}$"])
+    consumer, producer = subscribed(stage, pattern), stage.producer()
     stage.copy_until(producer, consumer, lambda: stage.committed() == {0: OLD, 1: OLD})
-    replace_topic(stage, partitions=1)
-    stage.copy_until(producer, consumer, lambda: set(stage.visible()) >= WANTED)
-    assert sorted(stage.outputs()) == sorted(WANTED)
+    replace_topic(stage)
+    with pytest.raises(InputPositionError, match=REPLACED):
+        stage.copy_until(producer, consumer, lambda: False)
+    assert sorted(stage.outputs()) == sorted(f"{partition}-{n}" for partition in (0, 1) for n in range(OLD))
+
+
+def test_a_matched_topic_that_is_simply_gone_leaves_and_the_others_go_on(any_stage):
+    stage = any_stage
+    stage.load([OLD, 0])
+    other = f"{stage.source}-b"
+    stage.admin.create_topics([NewTopic(other, 1, 1)])[other].result(WAIT_S)
+    consumer = subscribed(stage, "^{}.*", **REFRESH_OFTEN)
+    wait_for(lambda: len(consumer.assignment()) == 3, "the assignment", lambda: consumer.consume(100, 0.1))
+    stage.admin.delete_topics([stage.source])[stage.source].result(WAIT_S)
+    wait_for(
+        lambda: {each.topic for each in consumer.assignment()} == {other},
+        "the partitions to leave",
+        lambda: consumer.consume(100, 0.1),
+    )
+    writer = stage.producer()
+    writer.begin_transaction()
+    writer.produce(other, b"other")
+    writer.commit_transaction()
+    got: list[Message] = []
+    wait_for(lambda: b"other" in [m.value() for m in got], "its record", lambda: got.extend(consumer.consume(100, 0.1)))
 
 
 def test_the_log_tells_the_id_of_a_topic_that_is_read(stage):

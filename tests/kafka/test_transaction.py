@@ -210,17 +210,21 @@ def test_a_plain_commit_with_an_open_transaction_is_refused(stage):
     assert txn.outcome is Outcome.COMMITTED
 
 
-def test_a_plain_commit_is_possible_again_when_the_producer_is_closed(stage):
+def test_a_plain_commit_stays_refused_when_the_producer_is_closed(stage):
     stage.load(1)
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer):
         stage.collect(consumer, 2)
     stage.load(2, start=1)
     stage.collect(consumer, 4)
-    with pytest.raises(TransactionStateError, match=r"producer\.close"):
-        consumer.commit(asynchronous=False)
-    producer.close()
-    consumer.commit(asynchronous=False)
+    for closes in (lambda: None, producer.close):
+        closes()
+        for call in (lambda: consumer.commit(asynchronous=False), consumer.commit, consumer.consumer_group_metadata):
+            with pytest.raises(TransactionStateError, match="another consumer"):
+                call()
+    assert stage.committed() == {0: 1, 1: 1}
+    with stage.producer().transaction(consumer):
+        pass
     assert stage.committed() == {0: 3, 1: 3}
 
 

@@ -39,7 +39,7 @@ def consumed(offset: int = 0, value: bytes = b"body", *headers: tuple[str, str |
 
 def remembered(failed: FailedRecords) -> int:
     """How many records are remembered for a failure."""
-    return len({*failed._known, *failed._letters_refused, *failed._handled})
+    return len({*failed._known, *failed._letters_refused._refused, *failed._handled})
 
 
 class Bench:

@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 import pytest
 
 import eos_client
-from eos_client.confluent import call_stack
 
 _Run = TypeVar("_Run")
 _PACKAGE = Path(eos_client.__file__).parent
@@ -127,18 +126,7 @@ class StepStrike:
         raise self.error(self.struck)
 
 
-class ActingStrike(StepStrike):
-    """Strikes all but what looks through the stack for a call, which changes nothing.
-
-    Below pytest's own calls that would be almost half of all steps, and how many would depend on the depth.
-    """
-
-    def _strikes(self, code: CodeType) -> bool:
-        only_looks = code.co_filename == call_stack.__file__ and code.co_name != call_stack.in_library.__name__
-        return not only_looks and super()._strikes(code)
-
-
-def counted(run: Callable[[StepStrike], Any], kind: Callable[[int], StepStrike] = ActingStrike) -> StepStrike:
+def counted(run: Callable[[StepStrike], Any], kind: Callable[[int], StepStrike] = StepStrike) -> StepStrike:
     """Count the steps of what ``run`` does with the strike armed: twice, as the first time fills caches."""
     run(kind(0))
     run(strike := kind(0))
@@ -150,7 +138,7 @@ def struck_runs(
     every: int,
     *,
     first: int = 1,
-    kind: Callable[[int], StepStrike] = ActingStrike,
+    kind: Callable[[int], StepStrike] = StepStrike,
     steps_min: int = 1,
 ) -> Iterator[tuple[_Run, StepStrike]]:
     """Strike step ``first`` of what ``run(strike, steps)`` does, and one in ``every`` from there, each in a new run.
@@ -183,12 +171,14 @@ def is_of_the_clients(file_name: str) -> bool:
 
 
 def _hands_over(code: CodeType) -> bool:
-    return code.co_name in {"poll", "consume"} and code.co_filename.endswith("clients/consumer.py")
+    return code.co_name == "handing_over" and code.co_filename.endswith("clients/consumer.py")
 
 
 def _has_handed_over(frame: Any) -> bool:
     """Whether the last step is done: Python looks for signals there no more, and the records are the application's."""
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip().startswith("return ")
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    is_leaving = line == "marks.stack = outside" and not frame.f_locals["self"]._table.state.is_in_call
+    return is_leaving or line.startswith("return ")
 
 
 class CallStrike:

@@ -17,24 +17,19 @@ from typing import Any
 from unittest import mock
 
 from confluent_kafka import KafkaException, TopicPartition
+from msgspec import structs
 
-from eos_client.clients import transaction_steps
 from eos_client.clients.recovery import Recovery
-from eos_client.clients.transaction import TransactionSession
-from eos_client.confluent.consumer import (
-    confluent_consumer,
-    fetched_records,
-    fetching,
-    membership,
-    rewinding,
-    start_offsets,
-)
+from eos_client.clients.session import TransactionSession
+from eos_client.confluent.consumer import membership
 from eos_client.confluent.producer import registration
-from eos_client.core import batch_ledger, commit_gate, producer_recovery
+from eos_client.core import batch_ledger, commit_gate, partition_states, producer_recovery
 from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, GateRule
 from eos_client.core.model import Outcome
+from eos_client.core.partition_events import Aborted, Committed, Departed, WorkForgotten
+from eos_client.core.partition_states import ConsumerState, PartitionState, apply
+from eos_client.core.record_runs import Run
 from eos_client.core.transaction_lifecycle import TransactionEvent
-from eos_client.core.uncommitted_work import UncommittedWork
 from eos_client.errors import EosError
 from eos_client.listeners import RevocationListener
 from eos_client.ports import MembershipSnapshot
@@ -85,22 +80,26 @@ def _offsets_outside() -> Patch:
     def send(self: Any, positions: Any, *_: Any) -> None:
         offsets = [TopicPartition(p.topic, p.partition, at.next_offset) for p, at in positions.items()]
         with contextlib.suppress(KafkaException):
-            self._consumer.library.raw.commit(offsets=offsets, asynchronous=False)
+            self.consumer.library.raw.commit(offsets=offsets, asynchronous=False)
 
-    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", send)
+    return mock.patch.object(TransactionSession, "_send_offsets", send)
+
+
+def _changed(event: type, change: Callable[[ConsumerState, Any], ConsumerState]) -> Patch:
+    return mock.patch.dict(partition_states._CHANGES, {event: change})
 
 
 def _no_rewind() -> Patch:
-    def stay(self: Any) -> None:
-        self._parts.handed.work.clear()
-        self._parts.rewinding.take_plan()
-
-    return mock.patch.object(fetching.Fetching, "_rewind", stay)
+    return _changed(Aborted, lambda state, _: apply(state, WorkForgotten(state.worked)))
 
 
 def _rewinds_too_far() -> Patch:
-    seek = rewinding.Seeks.seek
-    return mock.patch.object(rewinding.Seeks, "seek", lambda self, p, offset: seek(self, p, max(0, offset - 1)))
+    rewound = partition_states._rewound
+
+    def too_far(row: PartitionState, reached: int) -> PartitionState:
+        return rewound(structs.replace(row, next=row.next and max(0, row.next - 1)), reached)
+
+    return mock.patch.object(partition_states, "_rewound", too_far)
 
 
 def _aborts_unanswered_commit() -> Patch:
@@ -127,30 +126,27 @@ def _unknown_is_aborted() -> Patch:
 
 
 def _off_by(distance: int) -> Patch:
-    send = transaction_steps.TransactionSteps._send_offsets
+    send = TransactionSession._send_offsets
 
     def moved(self: Any, positions: Any, snapshot: Any, token: Any) -> None:
         wrong = {p: replace(at, next_offset=at.next_offset + distance) for p, at in positions.items()}
         send(self, wrong, snapshot, token)
 
-    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", moved)
+    return mock.patch.object(TransactionSession, "_send_offsets", moved)
 
 
 def _metadata_of_the_first_commit() -> Patch:
-    send = transaction_steps.TransactionSteps._send_offsets
+    send = TransactionSession._send_offsets
 
     def kept(self: Any, positions: Any, snapshot: Any, token: Any) -> None:
         self.first_snapshot = getattr(self, "first_snapshot", snapshot)
         send(self, positions, self.first_snapshot, token)
 
-    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", kept)
+    return mock.patch.object(TransactionSession, "_send_offsets", kept)
 
 
 def _processes_committed_again() -> Patch:
-    def record(self: Any, _positions: Any) -> None:
-        self.fetching.rewind_soon() if self.membership.left_in_call else self.fetching.rewind()
-
-    return mock.patch.object(confluent_consumer.ConfluentConsumer, "record_committed", record)
+    return _changed(Committed, lambda state, _: apply(state, Aborted()))
 
 
 def _gate_hears_of_no_revocation() -> Patch:
@@ -160,17 +156,13 @@ def _gate_hears_of_no_revocation() -> Patch:
 
 
 def _drops_departed_offsets() -> Patch:
-    return mock.patch.object(UncommittedWork, "mark_departed", UncommittedWork.forget)
+    leave = partition_states._departed
+    return _changed(Departed, lambda state, event: apply(leave(state, event), WorkForgotten(event.partitions)))
 
 
-def _keeps_carried_records() -> Patch:
-    rewind = fetching.Fetching._rewind
-
-    def kept(self: Any) -> None:
-        with mock.patch.object(fetched_records.FetchedRecords, "drop_records"):
-            rewind(self)
-
-    return mock.patch.object(fetching.Fetching, "_rewind", kept)
+def _keeps_waiting_records() -> Patch:
+    abort = partition_states._aborted
+    return _changed(Aborted, lambda state, event: structs.replace(abort(state, event), waiting=state.waiting))
 
 
 def _never_renews() -> Patch:
@@ -178,14 +170,14 @@ def _never_renews() -> Patch:
 
 
 def _sends_no_offsets() -> Patch:
-    return mock.patch.object(transaction_steps.TransactionSteps, "_send_offsets", return_value=None)
+    return mock.patch.object(TransactionSession, "_send_offsets", return_value=None)
 
 
 def _commits_before_the_outputs() -> Patch:
     def flushed(_: Any, attempt: Any) -> TransactionEvent:
         return TransactionEvent.FLUSHED_IN_CALLBACK if attempt.inside_revoke else TransactionEvent.FLUSHED
 
-    return mock.patch.object(transaction_steps.TransactionSteps, "_flush", flushed)
+    return mock.patch.object(TransactionSession, "_flush", flushed)
 
 
 def _forgives_unanswered_requests() -> Patch:
@@ -197,7 +189,12 @@ def _no_commit_in_revoke() -> Patch:
 
 
 def _starts_anywhere() -> Patch:
-    return mock.patch.object(start_offsets.StartOffsets, "filter_batch", lambda _, batch: batch)
+    arrived = partition_states._arrived
+
+    def anywhere(row: PartitionState, run: Run) -> tuple[PartitionState, bool]:
+        return arrived(structs.replace(row, start=None), run)
+
+    return mock.patch.object(partition_states, "_arrived", anywhere)
 
 
 def _ignores_batch_ids() -> Patch:
@@ -238,7 +235,7 @@ MUTANTS = (
     Mutant("a committed batch is processed again", _processes_committed_again),
     Mutant("the gate hears of no revocation", _gate_hears_of_no_revocation, story=2),
     Mutant("offsets of departed partitions dropped from the transaction", _drops_departed_offsets, story=1),
-    Mutant("records read before a rewind are kept", _keeps_carried_records),
+    Mutant("records read before a rewind are kept", _keeps_waiting_records),
     Mutant("a producer whose request was sent twice is kept", _never_renews, story=2),
     Mutant("a producer whose request was not answered is kept", _forgives_unanswered_requests, story=45),
     Mutant("no commit in the revoke callback", _no_commit_in_revoke, story=34),

@@ -201,50 +201,19 @@ def test_an_on_commit_that_is_not_callable_is_refused_as_confluent_kafka_does() 
         EosConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "billing", "on_commit": "later"})
 
 
-class Mixed:
-    """One record that was committed by hand, and more that blocks commit: a plain commit has failed before them."""
-
-    def __init__(self, protocol: str) -> None:
-        self.stage = SimulatedStage(protocol, records=1, partitions=1)
-        self.consumer, self.producer = self.stage.subscribed(), self.stage.producer()
-        self.stage.collect(self.consumer, 1)
-        refusal = "STALE_MEMBER_EPOCH" if protocol == CONSUMER else REFUSAL
-        self.stage.cluster.refuse("OffsetCommit", refusal)
-        self.consumer.commit()
-        self.stage.wait_for(lambda: self.stage.named("commit_refused"), lambda: self.consumer.poll(0.1))
-        self.stage.load(5)
-
-
-@pytest.fixture(params=PROTOCOLS)
-def mixed(request: Any) -> Mixed:
-    return Mixed(request.param)
-
-
-@pytest.mark.parametrize("how", ["close", "synchronous", "asynchronous"])
-def test_an_offset_that_a_block_has_overtaken_is_never_sent_after_it(mixed: Mixed, how: str) -> None:
-    mixed.stage.copy_the_rest(mixed.producer, mixed.consumer)
-    if how == "synchronous":
-        with pytest.raises(KafkaException):  # nothing to commit
-            mixed.consumer.commit(asynchronous=False)
-    elif how == "asynchronous":
-        mixed.consumer.commit()
-        mixed.consumer.poll(1.0)
-    mixed.consumer.close()
-    assert mixed.stage.committed() == 6
-
-
-def test_an_offset_that_the_applications_own_transaction_has_overtaken_is_never_sent_after_it(mixed: Mixed) -> None:
-    mixed.stage.collect(mixed.consumer, 5)
-    mixed.producer.begin_transaction()
-    places = mixed.consumer.position(mixed.consumer.assignment())
-    mixed.producer.send_offsets_to_transaction(places, mixed.consumer.consumer_group_metadata())
-    mixed.producer.commit_transaction()
-    mixed.consumer.close()
-    assert mixed.stage.committed() == 6
-
-
-def test_a_failed_commit_beyond_the_blocks_offsets_stays_pending(mixed: Mixed) -> None:
-    with mixed.producer.transaction(mixed.consumer):
-        pass
-    mixed.consumer.close()
-    assert mixed.stage.committed() == 1
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_offset_that_the_applications_own_transaction_has_overtaken_is_never_sent_after_it(protocol: str) -> None:
+    stage = SimulatedStage(protocol, records=1, partitions=1)
+    consumer, producer = stage.subscribed(), stage.producer()
+    stage.collect(consumer, 1)
+    stage.cluster.refuse("OffsetCommit", "STALE_MEMBER_EPOCH" if protocol == CONSUMER else REFUSAL)
+    consumer.commit()
+    stage.wait_for(lambda: stage.named("commit_refused"), lambda: consumer.poll(0.1))
+    stage.load(5)
+    stage.collect(consumer, 5)
+    producer.begin_transaction()
+    places = consumer.position(consumer.assignment())
+    producer.send_offsets_to_transaction(places, consumer.consumer_group_metadata())
+    producer.commit_transaction()
+    consumer.close()
+    assert stage.committed() == 6

@@ -101,7 +101,7 @@ def test_a_failed_transaction_is_not_committed_by_plain_calls_either(stage):
     producer.produce(SINK, b"first")
     stage.cluster.delay("Produce", 3.0)
     with pytest.raises(AbortableError, match="queue stayed full") as full:
-        producer.adapter.await_room(producer.poll, 1.0, producer.produce, SINK, b"second")
+        producer.adapter.await_room(1.0, producer.produce, SINK, b"second")
     with pytest.raises(AbortableError) as refused:
         producer.commit_transaction(5.0)
     assert refused.value is full.value

@@ -129,7 +129,7 @@ def test_an_output_after_its_block_or_before_it_opens_no_transaction(stage):
         copy(stage, txn, consumer)
     with pytest.raises(TransactionStateError, match="after the block"):
         txn.produce(SINK, b"late")
-    assert not producer._session.is_open
+    assert not producer._session.state.has_begun
     assert stage.outputs == stage.inputs
 
 
@@ -227,7 +227,7 @@ TRANSACTIONAL = {
     "init_transactions": lambda producer, consumer: producer.init_transactions(5.0),
     "begin_transaction": lambda producer, consumer: producer.begin_transaction(),
     "send_offsets_to_transaction": lambda producer, consumer: producer.send_offsets_to_transaction(
-        [TopicPartition(SOURCE, 0, 2)], consumer.consumer_group_metadata(), 5.0
+        [TopicPartition(SOURCE, 0, 2)], consumer.member.snapshot().group_metadata, 5.0
     ),
     "commit_transaction": lambda producer, consumer: producer.commit_transaction(5.0),
     "abort_transaction": lambda producer, consumer: producer.abort_transaction(5.0),

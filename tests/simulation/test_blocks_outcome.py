@@ -7,7 +7,7 @@ import pytest
 from eos_client import Outcome
 from eos_client.clients.block_state import BlockState
 from eos_client.errors import ClientClosedError, OutputRefusedError, WrongThreadError
-from tests.simulation.broken_off import ActingStrike, strides, struck_calls, struck_runs
+from tests.simulation.broken_off import StepStrike, strides, struck_calls, struck_runs
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.simulation.test_broken_off_calls import EVERY_STEP, Copying, OwnError
 from tests.support.interception import intercepting
@@ -71,7 +71,7 @@ def test_wherever_an_exception_strikes_records_are_copied_once_and_blocks_told_t
         assert telling.lies() == [], f"{strike.number}, {strike.struck}"
 
 
-class EndStrike(ActingStrike):
+class EndStrike(StepStrike):
     """Strikes only where a block's outcome is noted and told."""
 
     def _strikes(self, code):

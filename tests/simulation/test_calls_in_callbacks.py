@@ -9,7 +9,6 @@ from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
-from eos_client.core.transaction_lifecycle import TransactionEvent
 from eos_client.errors import TransactionStateError, WrongThreadError
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
@@ -65,18 +64,7 @@ def test_a_commit_in_on_revoke_while_a_block_is_being_ended_says_so(protocol: st
     _, txn = block_whose_flush_meets_a_revocation(stage, producer, on_revoke)
     assert txn.outcome is Outcome.COMMITTED
     (told,) = refused
-    assert "while a block is being ended, which sends the offsets" in told
-
-
-def test_a_commit_while_the_handle_waits_to_be_replaced_does_not_speak_of_a_block_being_ended(
-    stage: SimulatedStage,
-) -> None:
-    consumer, producer = stage.subscribed(), stage.producer()
-    stage.copy_the_rest(producer, consumer)
-    session: Any = consumer.open_work.session
-    session._steps.lifecycle.on(TransactionEvent.ABORT_FAILED)
-    with pytest.raises(TransactionStateError, match=r"or of the last block: the next block, poll\(\) or consume"):
-        consumer.commit(asynchronous=False)
+    assert "commit() of a consumer that was given to producer.transaction()" in told
 
 
 def test_rebalance_callbacks_may_ask_and_steer_the_consumer(stage: SimulatedStage) -> None:

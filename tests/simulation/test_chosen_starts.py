@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from eos_client import EosConsumer
-from eos_client.confluent.consumer.fetching import Fetching
+from eos_client.core import partition_states
 from eos_client.testing import SimulatedCluster
 
 SEEDS = range(20)  # a few of them return records that were collected before the revocation
@@ -47,10 +47,11 @@ def test_a_returned_partition_starts_at_the_offset_that_on_assign_chose(seed: in
 
 
 def test_some_seed_revokes_and_returns_a_partition_within_one_consume(make_simulated_cluster: Any) -> None:
-    with mock.patch.object(Fetching, "_start_again", autospec=True) as go_on:
+    with mock.patch.object(partition_states, "_begin_again", wraps=partition_states._begin_again) as begin_again:
         for seed in SEEDS:
             consume_through_a_rebalance(make_simulated_cluster(seed=seed))
-    assert go_on.called
+    states = [call.args[0] for call in begin_again.call_args_list]
+    assert any(state.departed & state.assigned for state in states)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -119,9 +119,9 @@ def test_what_was_found_out_before_the_event_came_does_not_hide_why(stage, refus
 def test_a_classic_member_whose_id_was_taken_over_ends_with_the_fatal_error(protocol):
     stage = SimulatedStage(protocol, records=1)
     consumer, producer = stage.subscribed(group_instance_id="desk-1"), stage.producer()
-    stage.wait_for(lambda: consumer.member.membership.assigned, lambda: one_block(producer, consumer))
+    stage.wait_for(lambda: consumer.member.membership.state.assigned, lambda: one_block(producer, consumer))
     new_owner = stage.subscribed(group_instance_id="desk-1")
-    stage.wait_for(lambda: new_owner.member.membership.assigned, lambda: new_owner.consume(1, 0.2))
+    stage.wait_for(lambda: new_owner.member.membership.state.assigned, lambda: new_owner.consume(1, 0.2))
     block_that_raises(stage, producer, consumer)
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.errors import EosError, TransactionStateError
-from tests.simulation.broken_off import ActingStrike, StepStrike, counted, is_of_the_clients, strides
+from tests.simulation.broken_off import StepStrike, counted, is_of_the_clients, strides
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 
 RECORDS = 4
@@ -33,7 +33,7 @@ def no_offset() -> Iterator[None]:
             raise
 
 
-class HandlerStrike(ActingStrike):
+class HandlerStrike(StepStrike):
     """Runs a signal handler at the `number`-th step."""
 
     def __init__(self, number: int, handler: Any) -> None:
@@ -45,25 +45,19 @@ class HandlerStrike(ActingStrike):
 
 
 class OwnCallStrike(HandlerStrike):
-    """Strikes only on the way of the session's own transactional calls, before the client library is asked."""
+    """Strikes only inside the session's own transactional calls."""
 
     _WHERE: ClassVar = {
-        "send_offsets",
+        "_begin",
+        "_send_offsets",
+        "_commit",
+        "begin_transaction",
         "send_offsets_to_transaction",
         "commit_transaction",
-        "recognises_or_refuses",
-        "_is_session_call",
-        "comes_from",
     }
 
     def _strikes(self, code: Any) -> bool:
         return code.co_name in self._WHERE and is_of_the_clients(code.co_filename)
-
-
-class EntryStrike(OwnCallStrike):
-    """Strikes where that way begins: there, a call of the same name cannot be told from the session's own."""
-
-    _WHERE: ClassVar = {"own_call"}
 
 
 class Application:
@@ -197,10 +191,7 @@ def struck(application: Application, strike: HandlerStrike, steps: StepStrike) -
             raised = error
     assert strike.struck, f"step {strike.number}"
     where = f"step {strike.number}, {strike.struck}"
-    passed_for_ours = strike.struck.endswith(" own_call")  # see `EntryStrike`: then ours is refused
-    assert application.lets_out or passed_for_ours or raised is None or _OWN_DOING.search(str(raised)), (
-        f"{where}: {raised!r}"
-    )
+    assert application.lets_out or raised is None or _OWN_DOING.search(str(raised)), f"{where}: {raised!r}"
     application.goes_on()
     assert application.lies() == [], where
     copied = [output.partition(b"#")[0] for output in application.stage.outputs]
@@ -236,23 +227,9 @@ def test_a_handler_that_calls_a_client_loses_and_doubles_nothing(act: str, lets_
 
 
 @strides(EVERY_OWN_STEP)
-@pytest.mark.parametrize("act", ["commits_by_hand", "aborts_by_hand"])
+@pytest.mark.parametrize("act", ["begins_by_hand", "commits_by_hand", "aborts_by_hand"])
 def test_no_step_of_the_sessions_own_calls_lets_another_one_pass(act: str, first: int) -> None:
     assert strikes(act, lets_out=False, every=EVERY_OWN_STEP, first=first, kind=OwnCallStrike) > 100
-
-
-@in_turn(1, 1, 2)
-@pytest.mark.parametrize("act", ["commits_by_hand", "aborts_by_hand"])
-def test_a_call_at_the_first_step_of_the_sessions_own_ends_the_same_transaction_and_the_log_tells_how(
-    act: str, lets_out: bool, first: int
-) -> None:
-    """Whether the handler lets the refusal out makes no difference to what the call does: half of the steps each."""
-    assert strikes(act, lets_out=lets_out, every=2, first=first, kind=EntryStrike) > 20
-
-
-@strides(2)
-def test_a_begin_in_a_handler_at_the_first_step_of_the_sessions_begin_is_that_begin(first: int) -> None:
-    assert strikes("begins_by_hand", lets_out=False, every=2, first=first, kind=EntryStrike) > 20
 
 
 def test_the_next_block_goes_on_after_a_handler_that_calls_a_client_and_raises() -> None:
@@ -260,7 +237,7 @@ def test_the_next_block_goes_on_after_a_handler_that_calls_a_client_and_raises()
     while is_struck:
         number += 1
         application = Application("begins_by_hand", lets_out=True)
-        strike = EntryStrike(number, application.handler)
+        strike = OwnCallStrike(number, application.handler)
         with suppress(TransactionStateError), strike.armed():
             application.block()
         application.block()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, OutputRecord
+from eos_client.errors import TransactionStateError
 from eos_client.testing import SimulatedCluster
 from tests.support.protocols import COOPERATIVE, EAGER, settings_of
 
@@ -51,12 +53,11 @@ def copy_by_blocks(cluster: SimulatedCluster, settings: dict[str, Any], topics: 
     producer.init_transactions()
     consumer.subscribe(topics, **callbacks)
     until = cluster.clock() + 5.0
-    while cluster.clock() < until:
-        with producer.transaction(consumer) as txn:
-            for record in consumer.consume(3, 0.3):
-                txn.produce(SINK, record.value())
-    consumer.close()
-    producer.close()
+    with closing(producer), closing(consumer):
+        while cluster.clock() < until:
+            with producer.transaction(consumer) as txn:
+                for record in consumer.consume(3, 0.3):
+                    txn.produce(SINK, record.value())
 
 
 @pytest.mark.parametrize("copy", [copy_by_loop, copy_by_blocks])
@@ -75,14 +76,15 @@ def test_a_static_member_that_comes_back_with_fewer_topics_keeps_its_partitions_
     assert sorted(cluster.values(SINK)) == expected
 
 
-def test_what_the_application_assigns_beside_the_groups_partitions_is_not_committed_as_theirs(
-    cluster: SimulatedCluster,
-) -> None:
+def test_a_block_refuses_what_was_assigned_beside_the_groups_partitions(cluster: SimulatedCluster) -> None:
     for number in range(RECORDS):
         write(cluster, number)
 
     def on_assign(consumer: Any, partitions: list[TopicPartition]) -> None:
         consumer.assign([*partitions, TopicPartition(TOPICS[1], 0)])
 
-    copy_by_blocks(cluster, settings_of(EAGER), [TOPICS[0]], on_assign=on_assign)
+    with pytest.raises(TransactionStateError, match="did not give it"):
+        copy_by_blocks(cluster, settings_of(EAGER), [TOPICS[0]], on_assign=on_assign)
+    assert set(cluster.values(SINK)) <= {f"{TOPICS[0]}-{number}".encode() for number in range(RECORDS)}
+    copy_by_blocks(cluster, settings_of(EAGER), [TOPICS[0]])
     assert sorted(cluster.values(SINK)) == [f"{TOPICS[0]}-{number}".encode() for number in range(RECORDS)]

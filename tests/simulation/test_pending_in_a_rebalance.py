@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosConsumer
-from eos_client.confluent.consumer.start_offsets import StartOffsets
+from eos_client.core import partition_states
 from eos_client.testing import SimulatedCluster
 
 NOBODY = b"CGMDv2:" + struct.pack("=i", -1) + b"billing\0\0\1"
@@ -63,7 +63,7 @@ def test_a_returned_partition_starts_at_the_offset_that_the_pending_transaction_
 
 
 def test_some_seed_returns_a_partition_while_its_offset_is_pending(make_simulated_cluster: Any) -> None:
-    with mock.patch.object(StartOffsets, "await_committed", autospec=True) as awaited:
+    with mock.patch.object(partition_states, "_begin_again", wraps=partition_states._begin_again) as begun_again:
         for seed in SEEDS:
             cluster = make_simulated_cluster(seed=seed)
             cluster.create_topic("orders")
@@ -71,4 +71,4 @@ def test_some_seed_returns_a_partition_while_its_offset_is_pending(make_simulate
             pend(cluster)
             consumer.consume(50, 8.0)
             consumer.close()
-    assert awaited.called
+    assert begun_again.called

@@ -39,20 +39,14 @@ def evicted_while_another_has_committed_more(stage: SimulatedStage) -> None:
     stage.cluster.advance(10.0)
 
 
-@pytest.mark.parametrize("beside_blocks", [False, True], ids=["plain", "after blocks"])
 @pytest.mark.parametrize("asynchronous", [False, True], ids=["synchronous", "asynchronous"])
 @pytest.mark.parametrize("request_of", REQUESTS.values(), ids=REQUESTS)
-def test_a_loss_told_inside_commit_takes_the_group_back_to_nothing(stage, request_of, asynchronous, beside_blocks):
+def test_a_loss_told_inside_commit_takes_the_group_back_to_nothing(stage, request_of, asynchronous):
     consumer = stage.subscribed()
-    if beside_blocks:
-        producer = stage.producer()
-        with producer.transaction(consumer):
-            pass
-        producer.close()
     records = stage.collect(consumer, 2)
     evicted_while_another_has_committed_more(stage)
     # A classic member shows at once that it is none any more.
-    rule = GateRule.LEFT_WHILE_SERVING if consumer.member.membership.is_member_epoch else GateRule.NOT_A_MEMBER
+    rule = GateRule.LEFT_WHILE_SERVING if consumer.member.membership.state.is_member_epoch else GateRule.NOT_A_MEMBER
     refused = len(stage.named("commit_refused"))
     if asynchronous:
         assert consumer.commit(**request_of(consumer, records)) is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eos_client import EosConsumer, EosProducer, Outcome, errors
-from eos_client.clients.transaction import TransactionSession
+from eos_client.clients.session import TransactionSession
 from eos_client.clients.transaction_block import Transaction
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.support.protocols import PROTOCOLS

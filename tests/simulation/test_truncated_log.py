@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Message, TopicPartition
 
 from eos_client import EosConsumer
+from eos_client.core.leader_epochs import epoch_at
 from eos_client.errors import InputPositionError
 from tests.simulation.simulated_stage import SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
@@ -179,10 +180,10 @@ def test_markers_are_committed_with_the_leader_epoch_that_they_were_written_unde
     stage.collect(consumer, 5)
     wait_idly(stage, consumer)
     assert consumer.member.hand_over_passed()
-    (position,) = consumer.member.positions.values()
+    ((partition, position),) = consumer.member.positions.items()
     assert (position.first_offset, position.next_offset, position.leader_epoch) == (15, 22, 1)
     assert position.record_count == 5
-    assert consumer.member.parts.reads.epochs.at(next(iter(consumer.member.positions)), 22) == 1
+    assert epoch_at(consumer.member.state.row(partition).epochs, 22) == 1
 
 
 def test_a_library_that_starts_over_behind_passed_markers_is_sought_behind_them():

@@ -2,37 +2,19 @@
 
 import pytest
 
+from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.errors import ClusterUnavailableError, UnknownOutcomeError
 from eos_client.integration.spark import task
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import READERS
+from eos_client.testing.simulator import SimulatedCluster
+from tests.simulation.spark_story import simulated_slot
 
 IDENTITY = SinkIdentity("q", 1, 1, "out")
 SETTINGS = SinkSettings("nowhere:1", "out", "sink", 1, "sink-ledger")
 AWAY = "no usable answer from bootstrap.servers 'nowhere:1' within 1 s; this call has committed nothing."
-
-
-class SilentProducer:
-    """A slot's producer whose commit is not answered; ``rebuild`` says whether the brokers come back."""
-
-    def __init__(self, rebuild):
-        self.name = "handle"
-        self.calls = []
-        self._rebuild = rebuild
-        self.ownership = self
-
-    def __getattr__(self, name):
-        return lambda *_, **__: self.calls.append(name)
-
-    def commit_transaction(self):
-        self.calls.append("commit_transaction")
-        raise UnknownOutcomeError("no answer")
-
-    def rebuild(self):
-        self.calls.append("rebuild")
-        self._rebuild()
 
 
 class Ledger:
@@ -54,14 +36,19 @@ class Ledger:
         """Nothing to give up."""
 
 
-def brokers_away():
+def brokers_away(_):
     raise ClusterUnavailableError(AWAY)
 
 
-@pytest.mark.parametrize("rebuild", [brokers_away, lambda: None], ids=["no new handle", "no ledger"])
+@pytest.mark.parametrize("rebuild", [brokers_away, SlotProducer.rebuild], ids=["no new handle", "no ledger"])
 def test_an_attempt_that_cannot_find_out_says_so_and_aborts_nothing(monkeypatch, rebuild):
-    producer, ledger = SilentProducer(rebuild), Ledger()
-    monkeypatch.setattr(task, "SlotProducer", lambda *_, **__: producer)
+    cluster, ledger, aborts = SimulatedCluster(seed=1), Ledger(), []
+    cluster.create_topic("out")
+    cluster.delay("EndTxn", 100.0)
+    monkeypatch.setattr(SlotProducer, "send_entry", lambda producer, *_: producer.produce("out", b"row"))
+    monkeypatch.setattr(SlotProducer, "rebuild", rebuild)
+    monkeypatch.setattr(SlotProducer, "abort_transaction", lambda *_: aborts.append("aborted"))
+    monkeypatch.setattr(task, "SlotProducer", lambda *_, **__: simulated_slot(cluster, 0))
     monkeypatch.setattr(task, "new_reader", lambda _: ledger)
     monkeypatch.setattr(READERS, "take", lambda _: None)
     monkeypatch.setattr(READERS, "put", lambda *_: None)
@@ -71,4 +58,7 @@ def test_an_attempt_that_cannot_find_out_says_so_and_aborts_nothing(monkeypatch,
     assert "committed nothing" not in str(raised.value)
     assert "outcome of the last commit is unknown" in str(raised.value)
     assert "the ledger decides" in str(raised.value)
-    assert producer.calls[-3:] == ["commit_transaction", "rebuild", "close"]
+    silence = raised.value.__cause__
+    assert silence is not None
+    assert isinstance(silence.__context__, UnknownOutcomeError)
+    assert aborts == []
