@@ -6,6 +6,7 @@ READY := $(VENV)/.ready
 # An environment of its own: Quix Streams requires an older confluent-kafka.
 PEERS := .runs/bench-peers
 PEERS_READY := $(PEERS)/.ready
+MUTATION_READY := .runs/mutation.ready
 PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
 # More workers than the two processors of a small machine, because tests wait: most of all for brokers.
@@ -30,8 +31,8 @@ CLIENT_VERSIONS ?= 2.15.0 2.16.1
 SPARK_VERSIONS ?= 4.1.1 4.3.0
 
 .PHONY: demo demo-spark test docs support-matrix coverage conformance flaky check check-style check-mypy \
-    check-pyright client-versions spark-versions bench bench-peers bench-spark mutants applications application-mutants \
-    applications-real soak soak-steps soak-brokers soak-recovery soak-spark schema-registry kafka-image clean help
+    check-pyright client-versions spark-versions bench bench-peers bench-spark mutants core-mutants applications \
+    application-mutants applications-real soak soak-steps soak-brokers soak-recovery soak-spark schema-registry kafka-image clean help
 
 help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /\1: /p' $(MAKEFILE_LIST)
@@ -113,6 +114,17 @@ bench-spark: $(READY) ## the Spark sink against Spark's own Kafka sink
 mutants: $(READY) ## mistakes put into the client on purpose, and whether simulated stories catch them
 	@$(BIN)/python -m tests.simulation.mutants $(MUTANTS)
 
+$(MUTATION_READY): pyproject.toml $(READY)
+	@echo "installing mutmut into $(VENV)"
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[mutation]' \
+	    || $(BIN)/pip install --quiet --disable-pip-version-check --editable '.[mutation]'
+	@mkdir -p $(@D)
+	@touch $@
+
+core-mutants: $(MUTATION_READY) ## each line of the core's machines changed in turn: those that its tests do not notice
+	@$(BIN)/mutmut run > .runs/core-mutants.log || { tail -n 40 .runs/core-mutants.log; false; }
+	@$(BIN)/mutmut results
+
 applications: $(READY) ## generated applications on the simulated cluster: nothing lost, doubled or told wrongly
 	@$(BIN)/python -m tests.applications --count $(APPLICATIONS) --jobs 2 --shrink 1 $(SEARCH)
 
@@ -146,5 +158,5 @@ kafka-image: $(READY) ## build the broker image where no registry has it
 	@PYTHON=$(BIN)/python scripts/kafka_image.sh $(KAFKA_VERSION)
 
 clean: ## remove what make has made, but for the downloaded brokers
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .runs
+	rm -rf $(VENV) build dist mutants .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .runs
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
