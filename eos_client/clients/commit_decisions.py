@@ -50,7 +50,7 @@ class CommitDecisions:
         attempt = CommitAttempt(
             positions=positions,
             snapshot=snapshot.generation,
-            callbacks_served=snapshot.generation.same_membership(self._consumer.membership.state.synced_generation),
+            generation_is_synced=snapshot.generation.same_membership(self._consumer.membership.state.synced_generation),
             held_for_s=self.held_for_s,
             generation_unstable=generation_unstable,
             departed=departed,

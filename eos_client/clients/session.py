@@ -283,6 +283,8 @@ class TransactionSession:
             if isinstance(failure, errors.ClientClosedError):
                 raise failure
             return ending
+        if isinstance(failure, errors.LeaveBlockError):  # of a rebalance, which is no failure of the producer
+            return self.abort(str(failure))
         if isinstance(failure, (errors.AbortableError, errors.RebuildProducerError)):
             return self.recover(failure)
         return self.abort(raised)
@@ -356,6 +358,7 @@ class TransactionSession:
     def _complete_step(self, *, inside_revoke: bool) -> Ending:
         attempt = self._attempt
         was_inside, attempt.inside_revoke = attempt.inside_revoke, inside_revoke
+        attempt.inside_fetch = False  # the call that committed start offsets is over
         if self.state.needs_rebuild:
             attempt.unhandled, attempt.abort_reason = None, attempt.abort_reason or self._why_unknown(attempt)
         try:

@@ -27,7 +27,7 @@ class CommitDecision(Enum):
     SKIP = "skip"
     ABORT = "abort"
     SERVE_CALLBACKS = "serve_callbacks"
-    """Not decided yet: serve the pending rebalance callbacks, then ask again with ``callbacks_served=True``."""
+    """Not decided yet: empty the library's queue, so that every callback in it is served, then ask again."""
 
 
 class GateScope(Enum):
@@ -173,24 +173,22 @@ def _revocation_in_force(revocation: Revocation | None, assigned: Partitions) ->
 
 @dataclass(frozen=True, slots=True)
 class CommitAttempt:
-    """A request for a decision on a commit of ``positions`` under ``snapshot`` now.
-
-    ``callbacks_served``: the rebalance callbacks were served after ``snapshot`` was read. ``held_for_s``: seconds
-    since the first skip of the work in hand; 0.0 when none was skipped. ``generation_unstable``: callbacks were served
-    as often as one attempt serves them, and the generation changed each time. ``departed``: partitions of this commit
-    that left while callbacks were served, even if they were assigned again. ``required_membership``: the only one that
-    may commit. ``may_be_readmitted``: the group may have evicted and readmitted us since the last rebalance callback
-    (``core/membership_states.py``).
-    """
+    """A request for a decision on a commit of ``positions`` under ``snapshot`` now."""
 
     positions: InputPositions
     snapshot: GroupGeneration = UNJOINED
-    callbacks_served: bool = False
+    generation_is_synced: bool = False
+    """No rebalance callback from before ``snapshot`` can still be waiting."""
     held_for_s: float = 0.0
+    """Seconds since the first skip of the work to be committed; 0.0 when none was skipped."""
     generation_unstable: bool = False
+    """Callbacks were served as often as one attempt serves them, and the generation changed each time."""
     departed: Partitions = frozenset()
+    """Partitions of this commit that left while callbacks were served, even if they were assigned again."""
     required_membership: GroupGeneration | None = None
+    """The only membership that may commit."""
     may_be_readmitted: bool = False
+    """The group may have evicted and readmitted us since the last callback (``core/membership_states.py``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +235,7 @@ class Question:
     @property
     def may_have_pending_callback(self) -> bool:
         """Whether the membership changed since a record was consumed, so that the callback for it may be pending."""
-        if self.attempt.callbacks_served:
+        if self.attempt.generation_is_synced:
             return False
         snapshot, positions = self.attempt.snapshot, self.attempt.positions.values()
         return not all(position.generation.same_membership(snapshot) for position in positions)

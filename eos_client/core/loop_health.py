@@ -85,7 +85,9 @@ def _why_not_ready(vitals: LoopVitals) -> Iterator[str]:
         yield "The member epoch has moved, and rebalance callbacks of it may be waiting to be served."
     else:
         position = InputPosition(0, 0, vitals.generation)
-        attempt = CommitAttempt(dict.fromkeys(vitals.gate.assigned, position), vitals.generation, callbacks_served=True)
+        attempt = CommitAttempt(
+            dict.fromkeys(vitals.gate.assigned, position), vitals.generation, generation_is_synced=True
+        )
         ruling = decide(Question(vitals.gate, attempt, vitals.gate_settings))
         if ruling.decision is not CommitDecision.COMMIT:
             yield f"The gate would not let a commit pass ({ruling.rule}): {ruling.reason}."

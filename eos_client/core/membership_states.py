@@ -110,9 +110,13 @@ class MembershipState(NamedTuple):
         has_moved_unconfirmed = self.is_unconfirmed and now.generation_id != before.generation_id
         return has_missed_one or has_moved_unconfirmed or now.member_id != before.member_id
 
-    def lost_unnoticed(self, now: GroupGeneration, at_s: float) -> Partitions:
-        """Return what has to be reported as lost before an assignment of generation ``now`` is followed."""
-        return self.assigned if self.may_be_readmitted(now, at_s) else _NOTHING
+    def lost_unnoticed(self, now: GroupGeneration, at_s: float, given: Partitions) -> Partitions:
+        """Return what has to be reported as lost before an assignment of ``given`` in generation ``now`` is followed.
+
+        What is given although it counts as assigned has left in between: the callback for that was broken off, and the
+        library went on to the next one in the same call.
+        """
+        return self.assigned if self.may_be_readmitted(now, at_s) else self.assigned & given
 
     # -- interrupted callbacks ---------------------------------------------------------------------------------------
 

@@ -66,24 +66,26 @@ class ResetPolicy(Enum):
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
-    """Where a partition starts whose first record was not let through yet.
-
-    ``is_withheld``: nothing is fetched until the start is known; then it is sought. ``is_missing``: it has no offset to
-    start at, and may not choose one. ``needs_commit``: with ``latest``, the start is not committed yet. ``end``: where
-    it starts without a committed offset, ``before`` that many offsets of the log. ``may_miss_records``: records before
-    the first to arrive may be missing. ``is_known``: it starts at ``offset``; None: at the beginning of the log.
-    ``epoch``: the leader epoch that was committed with it.
-    """
+    """Where a partition starts whose first record was not let through yet."""
 
     is_withheld: bool = False
+    """Nothing is fetched until the start is known; then it is sought."""
     is_missing: bool = False
+    """It has no offset to start at, and may not choose one."""
     needs_commit: bool = False
+    """With ``latest``, the start is not committed yet."""
     may_miss_records: bool = False
+    """Records before the first to arrive may be missing."""
     is_known: bool = False
+    """It starts at ``offset``."""
     offset: int | None = None
+    """None: at the beginning of the log."""
     epoch: int | None = None
+    """The leader epoch that was committed with ``offset``."""
     end: int | None = None
+    """Where it starts if the group has no offset."""
     before: int = 0
+    """How many offsets of the log lie before ``end``."""
 
     @property
     def goal(self) -> int:
@@ -98,33 +100,37 @@ class Start(msgspec.Struct, frozen=True, gc=False):
 
 
 class PartitionState(msgspec.Struct, frozen=True, gc=False):
-    """One row. A partition that is neither assigned, paused nor has work has none.
-
-    ``start``: None once the first record was let through, or the application has chosen where to go on. ``next``: the
-    offset to hand over next, which may be logical; None until the start is known. ``is_checked``: a record before
-    ``next`` is misplaced. ``was_read``: something was handed over since the assignment. ``needs_seek``: the library is
-    elsewhere, so what it brings is dropped. ``reached``: what begins there or beyond may be from before the last seek.
-    ``attempts``: how often in a row it came from elsewhere. ``truncation``: what showed that the log was truncated.
-    ``epochs``: the leader epochs of what was read. ``work``: handed over and not committed; the outputs of what lies
-    before ``processed`` are written. ``orphan``: work from before the partition left, which no transaction may commit.
-    ``is_paused``: by the application. ``library_paused``: the library may have it paused.
-    """
+    """One row. A partition that is neither assigned, paused nor has work has none."""
 
     is_assigned: bool = False
     start: Start | None = None
+    """None once the first record was let through, or the application has chosen where to go on."""
     next: int | None = None
+    """The offset to hand over next, which may be logical; None until the start is known."""
     is_checked: bool = False
+    """A record before ``next`` is misplaced."""
     was_read: bool = False
+    """Something was handed over since the assignment."""
     needs_seek: bool = False
+    """The library is elsewhere, so what it brings is dropped."""
     reached: int | None = None
+    """What begins there or beyond may be from before the last seek."""
     attempts: int = 0
+    """How often in a row records came from elsewhere."""
     truncation: Misplacement | None = None
+    """What showed that the log was truncated."""
     epochs: EpochChanges = ()
+    """The leader epochs of what was read."""
     work: InputPosition | None = None
+    """Handed over and not committed."""
     processed: int | None = None
+    """The outputs of the work before this offset are written."""
     orphan: InputPosition | None = None
+    """Work from before the partition left, which no transaction may commit; the gate knows it as lost or revoked."""
     is_paused: bool = False
+    """By the application."""
     library_paused: bool = False
+    """The library may have it paused."""
 
     @property
     def is_withheld(self) -> bool:
@@ -180,30 +186,34 @@ _NO_ROWS: Mapping[InputPartition, PartitionState] = MappingProxyType({})
 
 
 class ConsumerState(msgspec.Struct, frozen=True, gc=False):
-    """Everything that is true of a consumer's partitions.
-
-    ``reset_policy``: as the settings ask. So that no call looks at all rows, ``odd`` are those that are not plain, and
-    among these ``due`` have a due call, ``asking`` a due question, ``stopping`` stop all, ``paused`` are paused by the
-    application. ``worked``: those with work, or an orphan. ``unprocessed``: those of which records were handed over
-    since the last ``Processed``. ``waiting``: fetched and not handed over. ``departed``: partitions that have left
-    during the library call under way. ``is_draining``: every partition is paused for a while. ``is_in_call``: a call is
-    under way, or was broken off. ``replaced_topics`` were deleted and created again, so nothing more is handed over.
-    """
+    """Everything that is true of a consumer's partitions. Sets of partitions save a look at all rows in each call."""
 
     reset_policy: ResetPolicy = ResetPolicy.EARLIEST
     rows: Mapping[InputPartition, PartitionState] = _NO_ROWS
     odd: Partitions = NO_PARTITIONS
+    """Those whose rows are not plain."""
     due: Partitions = NO_PARTITIONS
+    """Those of which the library must be told something."""
     asking: Partitions = NO_PARTITIONS
+    """Those about whose start the group has to be asked, or told."""
     stopping: Partitions = NO_PARTITIONS
+    """Those that stop all, until the application has chosen where they go on."""
     paused: Partitions = NO_PARTITIONS
+    """Those that the application has paused."""
     worked: Partitions = NO_PARTITIONS
+    """Those with work, or an orphan."""
     unprocessed: Partitions = NO_PARTITIONS
+    """Those of which records were handed over since the last ``Processed``."""
     waiting: tuple[Run, ...] = ()
+    """Fetched and not handed over."""
     departed: Partitions = NO_PARTITIONS
+    """Those that have left during the library call under way."""
     is_draining: bool = False
+    """Every partition is paused for a while."""
     is_in_call: bool = False
+    """A call is under way, or was broken off."""
     replaced_topics: frozenset[str] = frozenset()
+    """They were deleted and created again, so nothing more is handed over."""
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -389,17 +399,24 @@ def _without_waiting(state: ConsumerState, partitions: Partitions | None) -> Con
 
 
 def _assigned(state: ConsumerState, event: events.Assigned) -> ConsumerState:
+    # What was read and is given again has left in between, and the callback for that was broken off.
+    again = [p for p in event.partitions & state.rows.keys() if state.rows[p].was_read]
+    return _expected(_each(state, again, _left), event.partitions)
+
+
+def _expected(state: ConsumerState, partitions: Partitions) -> ConsumerState:
     def start(row: PartitionState) -> PartitionState:
         expected = replace(row.start or Start(), needs_commit=state.reset_policy is ResetPolicy.LATEST)
         return replace(row, is_assigned=True, start=expected)
 
-    return _each(state, event.partitions, start)
+    return _each(state, partitions, start)
 
 
 def _assigned_by_hand(state: ConsumerState, event: events.AssignedByHand) -> ConsumerState:
     if event.replaces:
         state = _without_waiting(state, None)
-        state = _each(state, tuple(state.rows), lambda row: replace(row, is_assigned=False, next=None))
+        others = state.rows.keys() - event.partitions
+        state = _each(state, others, lambda row: replace(_left_by_hand(row), next=None))
     finds_end = event.without_group and state.reset_policy is ResetPolicy.LATEST
 
     def begin(row: PartitionState) -> PartitionState:
@@ -410,6 +427,8 @@ def _assigned_by_hand(state: ConsumerState, event: events.AssignedByHand) -> Con
             next=None,
             is_checked=False,
             was_read=False,
+            needs_seek=False,
+            reached=None,
             truncation=None,
         )
 
@@ -419,21 +438,33 @@ def _assigned_by_hand(state: ConsumerState, event: events.AssignedByHand) -> Con
 def _unassigned_by_hand(state: ConsumerState, event: events.UnassignedByHand) -> ConsumerState:
     state = _without_waiting(state, event.partitions)
     ours = event.partitions & state.rows.keys()
-    return _each(state, ours, lambda row: replace(row, is_assigned=False, needs_seek=False, reached=None))
+    return _each(state, ours, _left_by_hand)
 
 
 def _retained(state: ConsumerState, event: events.Retained) -> ConsumerState:
-    return _withheld(_assigned(state, events.Assigned(event.partitions)), event.partitions)
+    return _withheld(_expected(state, event.partitions), event.partitions)
 
 
 def _departed(state: ConsumerState, event: events.Departed) -> ConsumerState:
-    def leave(row: PartitionState) -> PartitionState:
-        may_be_paused = row.library_paused or row.is_paused
-        return PartitionState(orphan=row.work or row.orphan, library_paused=may_be_paused)
-
     state = _without_waiting(state, event.partitions)
-    state = _each(state, event.partitions & state.rows.keys(), leave)
+    state = _each(state, event.partitions & state.rows.keys(), _left)
     return replace(state, departed=state.departed | event.partitions)
+
+
+def _left(row: PartitionState) -> PartitionState:
+    return PartitionState(orphan=row.work or row.orphan, library_paused=row.library_paused or row.is_paused)
+
+
+def _left_by_hand(row: PartitionState) -> PartitionState:
+    """Return a row that the application has taken from the assignment: its work can still be committed."""
+    return PartitionState(
+        next=row.next,
+        work=row.work,
+        processed=row.processed,
+        orphan=row.orphan,
+        is_paused=row.is_paused,
+        library_paused=row.library_paused,
+    )
 
 
 def _withheld(state: ConsumerState, partitions: Partitions) -> ConsumerState:

@@ -165,7 +165,7 @@ class Lease:
         self._check()
         positions = dict.fromkeys(self._held, InputPosition(0, 1, self.generation))  # no rule looks at offsets
         attempt = CommitAttempt(
-            positions, snapshot.generation, callbacks_served=True, required_membership=self.generation
+            positions, snapshot.generation, generation_is_synced=True, required_membership=self.generation
         )
         ruling = self.gate.decide(attempt)
         if ruling.decision is not CommitDecision.COMMIT:

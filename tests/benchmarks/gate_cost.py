@@ -83,7 +83,7 @@ def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
     ruling, snapshot = session._decide()
     if ruling.decision is not CommitDecision.COMMIT:
         raise RuntimeError(f"the gate is to be measured open, but rules {ruling}")
-    attempt = CommitAttempt(consumer.member.positions, snapshot.generation, callbacks_served=True)
+    attempt = CommitAttempt(consumer.member.positions, snapshot.generation, generation_is_synced=True)
     decide_us = timed_us(lambda: consumer.gate.decide(attempt))
     check_us = timed_us(session._decide)
     serve_us = timed_us(consumer.member.fetching.serve_callbacks)

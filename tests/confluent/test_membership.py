@@ -133,6 +133,16 @@ def test_the_listener_hears_of_a_revocation_before_partitions_leave(joined, libr
     assert follower.told[-2:] == [("Departed", [0]), ("Departed", [1])]
 
 
+def test_an_interrupted_revocation_is_a_loss_at_the_next_assignment(joined, library, follower):
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
+    follower.on_revoked = struck
+    library.raw.callbacks["on_revoke"](library.raw, to_kafka(0))
+    follower.told.clear()
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0))  # in the same call: nothing was made good in between
+    assert follower.told[:2] == [("on_membership_changed", [0]), ("Departed", [0])]
+    assert ("on_assigned", [0]) in follower.told
+
+
 def test_an_interrupted_callback_is_replayed_as_loss_and_assignment(joined, library, follower):
     library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
     follower.on_assigned = struck

@@ -199,7 +199,7 @@ MUTANTS = (
     predicate(
         "looks for one fresh record",
         GateRule.CALLBACKS_PENDING,
-        lambda q: _all_moved(q) and not q.attempt.callbacks_served,
+        lambda q: _all_moved(q) and not q.attempt.generation_is_synced,
     ),
     predicate("serves for ever", GateRule.CALLBACKS_PENDING, _moved),
 )

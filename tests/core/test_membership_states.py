@@ -89,7 +89,7 @@ def test_who_may_be_readmitted_is_what_the_rule_says():
         )
         expected = expected_doubt(before, now, elapsed_s, unconfirmed=unconfirmed, kip848=kip848)
         assert state.may_be_readmitted(now, since_s + elapsed_s) is expected, (before, now, elapsed_s, unconfirmed)
-        assert state.lost_unnoticed(now, since_s + elapsed_s) == (ALL if expected else NONE)
+        assert state.lost_unnoticed(now, since_s + elapsed_s, NONE) == (ALL if expected else NONE)
 
 
 @pytest.mark.parametrize("event", [Followed(ONE, 3.0), RevocationBegan(ONE, 3.0), Assigned(NONE, ONE, 3.0)])
@@ -240,6 +240,12 @@ def test_what_leaves_stays_out_until_it_is_closed():
     assert not after(Leaving()).is_closed
 
 
+def test_what_is_given_although_it_counts_as_assigned_was_lost():
+    for assigned, given in product(SUBSETS, SUBSETS):
+        for state in after(Assigned(assigned, ONE, 0.0)), after(Assigned(assigned, ONE, 0.0), state=KIP_848):
+            assert state.lost_unnoticed(ONE, 0.0, given) == assigned & given
+
+
 # -- interrupted callbacks ---------------------------------------------------------------------------------------------
 
 
@@ -307,13 +313,13 @@ class Rebalances(RuleBasedStateMachine):
             self.state = apply(self.state, CallbackInterrupted())
             self.was_broken_off = True
 
-    def follow(self) -> None:
-        if lost := self.state.lost_unnoticed(self.group, self.now_s):
+    def follow(self, given: Partitions) -> None:
+        if lost := self.state.lost_unnoticed(self.group, self.now_s, given):
             self.hear(given=lost, taken=lost)
 
     def on_assign(self, partitions: Partitions) -> None:
         def act() -> None:
-            self.follow()
+            self.follow(partitions)
             self.tell(Assigned(partitions, self.group, self.previous_call_at_s))
             self.hear(given=partitions)
 
@@ -341,7 +347,7 @@ class Rebalances(RuleBasedStateMachine):
 
     def on_nothing(self) -> None:
         def act() -> None:
-            self.follow()
+            self.follow(NONE)
             self.tell(Followed(self.group, self.previous_call_at_s))
 
         self.callback(act, NONE)
@@ -394,6 +400,17 @@ class Rebalances(RuleBasedStateMachine):
         self.begin_call(steps)
         self.on_revoke(taken & self.ours)
         self.ours -= taken
+        self.steps_left = None
+
+    @rule(taken=partitions, steps=steps)
+    def revoke_and_assign_in_one_call(self, taken: Partitions, steps: int | None) -> None:
+        """The library goes on to the next callback after one that was broken off."""
+        self.begin_call(steps)
+        taken &= self.ours
+        self.on_revoke(taken)
+        self.foreign |= taken & self.heard
+        self.rebalance()
+        self.on_assign(taken)
         self.steps_left = None
 
     @rule(steps=steps)

@@ -179,6 +179,23 @@ def test_an_assignment_that_is_told_again_keeps_the_end():
     assert (state.row(P0).start.end, state.row(P0).start.before) == (7, 5)
 
 
+def test_what_was_read_and_is_assigned_again_has_left_in_between():
+    state = after(Assigned(ONLY), state=reading(P0))
+    assert state.row(P0).orphan == InputPosition(10, 20, G4)
+    assert not state.owned
+    assert state.unknown_starts == ONLY
+    assert state.row(P0).next is None
+
+
+@pytest.mark.parametrize("leaves", [UnassignedByHand(ONLY), AssignedByHand(frozenset({P1}), True, False)])
+def test_what_was_taken_away_by_hand_stops_nothing(leaves):
+    truncated = after(Truncated(P0, Misplacement(10, 1, 5, 2)), state=reading(P0))
+    state = after(leaves, state=truncated)
+    assert not state.truncations
+    assert not state.due_seeks
+    assert state.owned == {P0: InputPosition(10, 20, G4)}
+
+
 def test_a_pause_of_the_library_outlives_an_assignment():
     state = after(LibraryPauses(ONLY), Departed(ONLY), Assigned(ONLY), state=settled(P0))
     assert state.due_resumes == ONLY

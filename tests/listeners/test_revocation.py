@@ -28,7 +28,7 @@ def listener(member):
 def ask(member, *numbers, generation=None):
     generation = generation or member.work.generation
     positions = {p: InputPosition(0, 1, member.work.generation) for p in ours(*numbers)}
-    return member.gate.decide(CommitAttempt(positions, generation, callbacks_served=True))
+    return member.gate.decide(CommitAttempt(positions, generation, generation_is_synced=True))
 
 
 class TestRevoked:

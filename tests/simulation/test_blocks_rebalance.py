@@ -50,6 +50,17 @@ def test_a_block_ends_at_the_consume_that_served_the_rebalance(stage):
     assert every_record_is_copied_once(stage, producer, consumer)
 
 
+def test_a_rebalance_that_ends_a_block_is_no_failure_of_the_producer(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        stage.collect(consumer, 4)
+        stage.until_revoked(consumer)
+    assert txn.outcome is Outcome.ABORTED
+    assert every_record_is_copied_once(stage, producer, consumer)
+    assert producer.counters.recoveries == 0
+    assert not stage.named("producer_recovered")
+
+
 def test_poll_ends_the_block_as_consume_does(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer) as txn:

@@ -236,11 +236,12 @@ class Ours:
         """Give those calls that long, whatever the session would: the others are not to fail on a busy machine."""
 
         def limited(call: Callable[..., Any], timeout_s: float) -> Callable[..., Any]:
-            return lambda *arguments: call(*arguments[:-1], timeout_s)
+            return lambda *arguments, **options: call(*arguments, timeout_s, **options)
 
         with pytest.MonkeyPatch.context() as patch:
             for name, timeout_s in timeouts_s.items():
-                patch.setattr(self._producer, name, limited(getattr(self._producer, name), timeout_s))
+                adapter = self._producer.adapter
+                patch.setattr(adapter, name, limited(getattr(adapter, name), timeout_s))
             yield
 
     def _produce(self, txn: Transaction, batch: Iterable[Message]) -> None:

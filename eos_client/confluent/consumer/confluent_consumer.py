@@ -395,7 +395,7 @@ class ConfluentConsumer:
 
     def _sync_before_leaving(self) -> None:
         # The revoke callback commits open work only under a synced epoch (EPOCH_MOVED_BEFORE_REVOKE).
-        if self.membership.state.is_member_epoch and self.table.state.owned:
+        if self.membership.state.is_member_epoch and self.table.state.owned and not self.membership.in_callback:
             self.fetching.serve_callbacks(drain=True)
 
     # -- the assignment, as the application changes it ---------------------------------------------------------------

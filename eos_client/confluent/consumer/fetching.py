@@ -254,4 +254,5 @@ class Fetching:
     def give_back_waiting(self) -> None:
         """Let the library fetch again what waits to be handed over: a cooperative member may keep these partitions."""
         self._table.tell(WaitingGivenBack())
-        self._table.perform_due()
+        if not self._membership.in_callback:  # else the call that runs performs it
+            self._table.perform_due()

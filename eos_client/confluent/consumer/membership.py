@@ -131,9 +131,9 @@ class Membership:
             stays = self.state.stays_a_member
             self._library.call(lambda: serve_before_close(self._library.raw, unsubscribe=not stays))
             if stays and not self.state.is_revoked_early:
-                self.tell(events.RevokedBeforeClose())
                 if self.state.assigned:
                     self._callback(self._revoked_from_us, to_kafka(self.state.assigned))
+                self.tell(events.RevokedBeforeClose())
         self.tell(events.Closed())
         MEMBERS.forget(self._ownership)
 
@@ -223,18 +223,18 @@ class Membership:
 
     def _assigned_to_us(self, partitions: list[TopicPartition]) -> None:
         keys = input_partitions(partitions)
-        self.tell(events.Assigned(keys, *self._generation_to_follow()))
+        self.tell(events.Assigned(keys, *self._generation_to_follow(keys)))
         self._table.tell(partition_events.Assigned(keys))
         self._table.resume_due()
         self._notify(lambda listener: listener.on_assigned(partitions))
 
     def _followed_by_us(self, _: list[TopicPartition]) -> None:
-        self.tell(events.Followed(*self._generation_to_follow()))
+        self.tell(events.Followed(*self._generation_to_follow(frozenset())))
 
-    def _generation_to_follow(self) -> tuple[GroupGeneration, float]:
+    def _generation_to_follow(self, given: Partitions) -> tuple[GroupGeneration, float]:
         """Return the generation of a callback, as `_generation_now`, once what was lost unnoticed was reported."""
         generation, since_s = self._generation_now()
-        if lost := self.state.lost_unnoticed(generation, self._clock()):
+        if lost := self.state.lost_unnoticed(generation, self._clock(), given):
             self._report_rejoin(lost, frozenset())
         return generation, since_s
 

@@ -19,7 +19,7 @@ from eos_client.core.partition_events import (
     Sought,
 )
 from eos_client.core.partition_states import ConsumerState, apply
-from eos_client.errors import FatalClientError
+from eos_client.errors import EosError, FatalClientError
 from eos_client.ports import Clock
 
 _SEEK_LIMIT_S = 5.0
@@ -72,7 +72,7 @@ class PartitionTable:
         deadline = self._clock() + _SEEK_LIMIT_S
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
-            retry=tenacity.retry_if_exception_type(KafkaException),
+            retry=tenacity.retry_if_exception(_is_refusal),
             stop=lambda _: self._library.check_fatal() or self._clock() >= deadline,
             wait=tenacity.wait_fixed(_SEEK_AGAIN_S),
             reraise=True,
@@ -80,6 +80,8 @@ class PartitionTable:
         try:
             retrying(self._library.raw.seek, with_epoch(partition, offset, epoch))
         except KafkaException as error:
+            if not _is_refusal(error):
+                raise
             if not self._library.check_fatal():
                 raise FatalClientError(
                     f"{partition} could not be rewound to {offset} ({error}): its next records would be lost to this "
@@ -87,6 +89,11 @@ class PartitionTable:
                 ) from error
             return
         self.tell(Sought(partition, offset))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the library has raised ``error``, and not a signal handler of the application one of our own."""
+    return isinstance(error, KafkaException) and not isinstance(error, EosError)
 
 
 def positions_of(kafka_positions: Iterable[Any]) -> Mapping[InputPartition, int]:
