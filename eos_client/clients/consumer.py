@@ -55,10 +55,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _hands_over(
-    method: Callable[Concatenate[EosConsumer, P], tuple[T, ConsumerState]],
-) -> Callable[Concatenate[EosConsumer, P], T]:
-    """Hand over what ``method`` returns with the state in which it is the application's; never inside another call.
+def _hands_over(method: Callable[Concatenate[EosConsumer, P], T]) -> Callable[Concatenate[EosConsumer, P], T]:
+    """Hand over what ``method`` returns, with the state that it has left for this; never inside another call.
 
     Assigning the state is the last step: whatever breaks the call off before makes the records come again. Python runs
     no signal handler after it, as nothing is called any more.
@@ -71,8 +69,8 @@ def _hands_over(
         marks = self._ownership.marks
         outside = enter(marks, CALL)
         try:
-            records, state = method(self, *args, **kwargs)
-            self._table.state = state
+            records = method(self, *args, **kwargs)
+            self._table.state = self._state_with_records
             return records
         finally:
             marks.stack = outside
@@ -103,6 +101,8 @@ class EosConsumer:
     """
 
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Consumer closed")
+    _state_with_records: ConsumerState
+    """The state in which the application has the records that the call under way is about to hand over."""
 
     def __init__(
         self,
@@ -171,25 +171,25 @@ class EosConsumer:
 
     @_hands_over
     @owned(claims=True)
-    def poll(self, timeout: float = -1) -> tuple[Any, ConsumerState]:
+    def poll(self, timeout: float = -1) -> Any:
         """Return one record, an error event, or None after ``timeout`` seconds; serves callbacks.
 
         Raises TransactionStateError in a callback of this consumer, or a signal handler inside another call of it.
         """
-        batch, state = self._next(1, timeout)
-        return batch[0] if batch else None, state
+        batch = self._next(1, timeout)
+        return batch[0] if batch else None
 
     @_hands_over
     @owned(claims=True)
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> tuple[list[Any], ConsumerState]:
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
         """Return up to ``num_messages`` records within ``timeout`` seconds; serves callbacks.
 
         Every record returned counts as processed at the next commit. Raises TransactionStateError as ``poll`` does.
         """
         return self._next(num_messages, timeout)
 
-    def _next(self, count: int, timeout: float) -> tuple[list[Any], ConsumerState]:
-        """Return records, and the state in which the application has them."""
+    def _next(self, count: int, timeout: float) -> list[Any]:
+        """Return records, and leave the state in which the application has them to `_hands_over`."""
         self.open_work.resolve_pending()
         self._report_lag()
         if passed_over := self.member.starts.take_passed_over():
@@ -204,7 +204,9 @@ class EosConsumer:
             records = delivery.messages
             if session is not None and session.state.outcome_is_pending:
                 session.raise_callback_failure()  # of a commit in a revoke callback of this very call
-        return self._deserializers.records(records), self.member.handed_over(delivery)
+        found = self._deserializers.records(records)
+        self._state_with_records = self.member.handed_over(delivery)
+        return found
 
     def _report_lag(self) -> None:
         """Report the lag of the group's offsets if librdkafka has delivered statistics since the last call.
@@ -255,19 +257,19 @@ class EosConsumer:
         """Return the offset of the next record to hand over; the library's own is past records that wait here."""
         return self.member.position(partitions)
 
-    @owned()
+    @owned(exclusive=True, allow_in_callbacks=True)
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
         self.member.pause(partitions)
 
-    @owned()
+    @owned(exclusive=True, allow_in_callbacks=True)
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Fetch ``partitions`` again, each as soon as its start offset is known."""
         self.member.resume(partitions)
 
     # -- the group and the assignment --------------------------------------------------------------------------------
 
-    @owned()
+    @owned(exclusive=True, allow_in_callbacks=True)
     def subscribe(
         self,
         topics: list[str],

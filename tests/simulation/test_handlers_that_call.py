@@ -20,6 +20,7 @@ from tests.simulation.simulated_stage import SINK, SimulatedStage
 RECORDS = 4
 EVERY_STEP = 1997
 EVERY_OWN_STEP = 6
+EVERY_PAUSED_STEP = 10
 _OWN_DOING = re.compile("closed|this block was aborted")
 
 
@@ -38,10 +39,10 @@ class HandlerStrike(StepStrike):
 
     def __init__(self, number: int, handler: Any) -> None:
         super().__init__(number)
-        self._handler = handler
+        self.handler = handler
 
     def strike(self) -> None:
-        self._handler()
+        self.handler()
 
 
 class OwnCallStrike(HandlerStrike):
@@ -92,6 +93,9 @@ class Application:
         message = self.consumer.poll(0)
         if message is not None:  # it is not for the handler
             self.consumer.seek(TopicPartition(message.topic(), message.partition(), message.offset()))
+
+    def pauses(self) -> None:
+        self.consumer.pause(self.consumer.assignment())
 
     def commits(self) -> None:
         with no_offset():
@@ -224,6 +228,23 @@ def in_turn(between: int, *numbers: int) -> pytest.MarkDecorator:
 @pytest.mark.parametrize("act", ACTS)
 def test_a_handler_that_calls_a_client_loses_and_doubles_nothing(act: str, lets_out: bool, first: int) -> None:
     assert strikes(act, lets_out=lets_out, every=EVERY_STEP, first=first) > 2000
+
+
+@strides(EVERY_PAUSED_STEP)
+def test_a_pause_of_a_handler_inside_a_call_is_refused_or_holds(first: int) -> None:
+    def reading(strike: Any, steps: StepStrike | None = None) -> Application:
+        application = Application("pauses", lets_out=False)
+        assert application.consumer.poll(5.0)
+        strike.handler = application.handler
+        with strike.armed(steps):
+            application.consumer.consume(2, 0.2)
+        return application
+
+    steps = counted(reading, lambda number: HandlerStrike(number, None))
+    assert steps.steps > 500
+    for number in range(first, steps.steps + 1, EVERY_PAUSED_STEP):
+        application = reading(strike := HandlerStrike(number, None), steps)
+        assert bool(application.refusals) != bool(application.consumer.member.state.paused), strike.struck
 
 
 @strides(EVERY_OWN_STEP)
