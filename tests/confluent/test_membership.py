@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from contextlib import suppress
 from types import CodeType
 from typing import Any
@@ -38,6 +39,15 @@ class Raw:
     def unsubscribe(self) -> None:
         self.asked.append("unsubscribe")
 
+    def assignment(self) -> list[TopicPartition]:
+        return []
+
+    def pause(self, _: list[TopicPartition]) -> None:
+        pass
+
+    def poll(self, _: float) -> None:
+        pass
+
     def consumer_group_metadata(self) -> Any:
         return object()
 
@@ -55,6 +65,9 @@ class Library:
         self.raw = Raw()
         self.guard = CallbackGuard()
         self.settings = settings
+
+    def call(self, call: Callable[[], Any]) -> Any:
+        return call()
 
 
 class Follower:
@@ -315,3 +328,16 @@ def test_nothing_is_replayed_without_a_group(library, follower):
     membership = Membership(library, ThreadOwnership("EosConsumer"), follower, follower, MONOTONIC_CLOCK)
     membership.replay_interrupted_callbacks(frozenset({ZERO}))
     assert (membership.state.assigned, follower.told) == (frozenset(), [])
+
+
+def test_a_static_member_is_revoked_early_once_its_callback_has_run(follower):
+    library: Any = Library(**{"group.instance.id": "a"})
+    membership = subscribed(library, follower)
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
+    seen = []
+    follower.on_revoked = lambda _: seen.append(membership.state.is_revoked_early)
+    membership.leave_before_close()
+    assert seen == [False]
+    assert membership.state.is_revoked_early
+    library.raw.callbacks["on_revoke"](library.raw, to_kafka(0))
+    assert seen == [False]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client.confluent.call_marks import CallMarks
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.partition_table import PartitionTable, positions_of
+from eos_client.confluent.failures.kafka_errors import FromKafka
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.model import UNJOINED, CommittedOffset
@@ -25,7 +27,7 @@ from eos_client.core.partition_events import (
 )
 from eos_client.core.partition_states import ResetPolicy
 from eos_client.core.record_runs import Run
-from eos_client.errors import FatalClientError
+from eos_client.errors import AbortableError, FatalClientError
 from eos_client.testing.simulator import SimulatedClock
 from tests.core.fetched_messages import ONE, ZERO
 
@@ -53,6 +55,9 @@ class Raw:
 
     def seek(self, place: TopicPartition) -> None:
         self._record("seek", place.partition, place.offset, place.leader_epoch)
+
+    def unsubscribe(self) -> None:
+        self._record("unsubscribe")
 
 
 class Library:
@@ -142,6 +147,20 @@ def test_a_consumer_that_was_given_up_is_not_sought_again(table, library):
     table.tell(Aborted())
     table.perform_due()
     assert len(library.raw.asked) == 2
+    assert table.state.due_seeks.keys() == BOTH
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_an_error_of_ours_out_of_a_signal_handler_is_no_refused_seek(table, library, given_up):
+    class OfHandlerError(FromKafka, AbortableError):
+        pass
+
+    library.raw.failing["seek"] = [OfHandlerError(KafkaError(KafkaError._FAIL), "raised by a handler")]
+    library.given_up = given_up
+    table.tell(Aborted())
+    with pytest.raises(OfHandlerError):
+        table.perform_due()
+    assert len(library.raw.asked) == 1
     assert table.state.due_seeks.keys() == BOTH
 
 
@@ -250,6 +269,18 @@ def test_a_seek_resumes_what_was_withheld(member):
     member.seek(TopicPartition("orders", 0, 3))
     assert member.library.raw.asked == [("pause", [0]), ("seek", 0, 3, None), ("resume", [0])]
     assert member.state.next_offsets == {ZERO: 3}
+
+
+@pytest.mark.parametrize("in_callback", [False, True])
+def test_what_waits_is_sought_again_by_unsubscribe_but_not_inside_a_callback(member, in_callback):
+    member.table.tell(Assigned(frozenset({ZERO})))
+    member.table.tell(StartsFound({ZERO: CommittedOffset(7, "")}))
+    member.table.tell(Fetched((Run(ZERO, (7, 8), 7, 9, ((7, 3),)),)))
+    unsubscribe = partial(member.membership._callbacks.run, None, member.unsubscribe)
+    (unsubscribe if in_callback else member.unsubscribe)()
+    assert not member.state.waiting
+    assert bool(member.state.due_seeks) is in_callback
+    assert member.library.raw.asked == [*([] if in_callback else [("seek", 0, 7, None)]), ("unsubscribe",)]
 
 
 def test_the_positions_of_an_answer_are_known_by_partition():

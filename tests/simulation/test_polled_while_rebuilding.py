@@ -181,3 +181,17 @@ def test_nothing_is_polled_inside_a_call_that_commits_the_start_of_a_partition(m
     stage.load(3)
     stage.copy_until(producer, consumer, lambda: len(stage.outputs) >= 6)
     assert stage.outputs == stage.inputs[2:5] + stage.inputs[7:10]
+
+
+def test_a_member_is_polled_while_a_broken_off_commit_of_starts_is_made_good() -> None:
+    stage = SimulatedStage(request_timeout_s=1.0, records=1, partitions=2)
+    consumer = stage.subscribed(max_poll_interval_ms=INTERVAL_MS, auto_offset_reset="latest")
+    producer = stage.producer(recovery_timeout_s=600.0)
+    for _ in range(300):
+        stage.cluster.lose_request("EndTxn")
+    withhold_ids(stage)
+    left = let_a_partition_leave_soon(stage)
+    with producer.transaction(consumer):
+        consumer.consume(1, 1.0)
+    assert left == [1]
+    assert stage.named("partitions_lost") == []
