@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
+
+import msgspec
 
 
 class Outcome(Enum):
@@ -84,8 +86,7 @@ UNJOINED = GroupGeneration(-1, "")
 OffsetGaps = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class InputPosition:
+class InputPosition(msgspec.Struct, frozen=True, gc=False):
     """Uncommitted work on one partition: records ``first_offset`` (inclusive) to ``next_offset`` (exclusive).
 
     ``generation`` is the membership that was known when the first of them was consumed. ``gaps``: the spans of offsets
@@ -105,17 +106,21 @@ class InputPosition:
 
     def between(self, first_offset: int, next_offset: int) -> InputPosition:
         """Return the part of it from ``first_offset`` (inclusive) to ``next_offset`` (exclusive)."""
-        clipped = ((max(first, first_offset), min(after, next_offset)) for first, after in self.gaps)
-        gaps = tuple((first, after) for first, after in clipped if first < after)
-        return replace(self, first_offset=first_offset, next_offset=next_offset, gaps=gaps)
+        gaps = _between(self.gaps, first_offset, next_offset)
+        return InputPosition(first_offset, next_offset, self.generation, self.leader_epoch, gaps)
 
     def followed_by(self, later: InputPosition) -> InputPosition:
         """Return both as one position; ``later`` was handed over after this one, of which it may repeat the end."""
         first = min(self.first_offset, later.first_offset)
-        before = self.between(first, later.first_offset).gaps
+        before = _between(self.gaps, first, later.first_offset)
         skipped = ((self.next_offset, later.first_offset),) if self.next_offset < later.first_offset else ()
         gaps = (*before, *skipped, *later.gaps)
-        return replace(later, first_offset=first, generation=self.generation, gaps=gaps)
+        return InputPosition(first, later.next_offset, self.generation, later.leader_epoch, gaps)
+
+
+def _between(gaps: OffsetGaps, first_offset: int, next_offset: int) -> OffsetGaps:
+    clipped = ((max(first, first_offset), min(after, next_offset)) for first, after in gaps)
+    return tuple((first, after) for first, after in clipped if first < after) if gaps else ()
 
 
 class CommittedOffset(NamedTuple):

@@ -205,9 +205,7 @@ class LibraryResumed(NamedTuple):
 
 
 class DrainBegan(NamedTuple):
-    """``partitions`` are about to be paused until the queue of the library is empty."""
-
-    partitions: Partitions
+    """Partitions are about to be paused until the queue of the library is empty."""
 
 
 class DrainEnded(NamedTuple):

@@ -37,7 +37,7 @@ from eos_client.core.model import (
     InputPositions,
     Partitions,
 )
-from eos_client.core.record_runs import Run
+from eos_client.core.record_runs import Run, without_partitions
 
 BEGINNING = -2
 """The logical offset of the first record of a log, as librdkafka numbers it."""
@@ -124,7 +124,7 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     work: InputPosition | None = None
     """Handed over and not committed."""
     processed: int | None = None
-    """The outputs of the work before this offset are written."""
+    """While records of it are in hand: the outputs of the work before this offset are written."""
     orphan: InputPosition | None = None
     """Work from before the partition left, which no transaction may commit; the gate knows it as lost or revoked."""
     is_paused: bool = False
@@ -141,6 +141,11 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     def awaits_first_record(self) -> bool:
         """Whether the library may still look up its start: a pause would make it forget the look-up."""
         return self.start is not None and not self.start.is_missing
+
+    @property
+    def may_be_sought_again(self) -> bool:
+        """Whether records from elsewhere have not come so often in a row that another seek is in vain."""
+        return self.attempts < SEEK_ATTEMPTS_MAX
 
     @property
     def is_plain(self) -> bool:
@@ -183,6 +188,7 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
 
 _UNKNOWN = PartitionState()
 _NO_ROWS: Mapping[InputPartition, PartitionState] = MappingProxyType({})
+_NO_POSITIONS: InputPositions = MappingProxyType({})
 
 
 class ConsumerState(msgspec.Struct, frozen=True, gc=False):
@@ -200,8 +206,8 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     """Those that stop all, until the application has chosen where they go on."""
     paused: Partitions = NO_PARTITIONS
     """Those that the application has paused."""
-    worked: Partitions = NO_PARTITIONS
-    """Those with work, or an orphan."""
+    positions: InputPositions = _NO_POSITIONS
+    """The work of those that have some, or the orphan that it has left."""
     unprocessed: Partitions = NO_PARTITIONS
     """Those of which records were handed over since the last ``Processed``."""
     waiting: tuple[Run, ...] = ()
@@ -222,21 +228,15 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         return self.rows.get(partition, _UNKNOWN)
 
     @property
-    def positions(self) -> InputPositions:
-        """The uncommitted work by partition, with that of partitions that have left."""
-        rows = self.rows
-        return {p: rows[p].work or rows[p].orphan for p in self.worked}  # type: ignore[misc]  # `worked` has either
-
-    @property
     def owned(self) -> InputPositions:
         """The uncommitted work of partitions that have not left since: the others may have a new owner."""
         rows = self.rows
-        return {p: work for p in self.worked if (work := rows[p].work) is not None}
+        return {p: work for p in self.positions if (work := rows[p].work) is not None}
 
     @property
     def in_hand(self) -> bool:
         """Whether records were handed over that are not known to be processed yet."""
-        return bool(self.unprocessed) and bool(self.worked)
+        return bool(self.unprocessed) and bool(self.positions)
 
     @property
     def next_offsets(self) -> Mapping[InputPartition, int]:
@@ -257,6 +257,16 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     def withheld(self) -> Partitions:
         """The partitions of which nothing may be fetched until their start is known."""
         return frozenset(p for p in self.odd if self.rows[p].is_withheld)
+
+    @property
+    def awaiting_first(self) -> Partitions:
+        """The partitions whose start the library may still look up."""
+        return frozenset(p for p in self.odd if self.rows[p].awaits_first_record)
+
+    @property
+    def unsettled(self) -> Partitions:
+        """The partitions of which nothing has come since they were sought, so that the library may be elsewhere."""
+        return frozenset(p for p in self.odd if self.rows[p].reached is not None)
 
     def first_waiting(self, partition: InputPartition) -> int | None:
         """Return the offset of the first record of ``partition`` that waits; None without one."""
@@ -350,15 +360,25 @@ def apply(state: ConsumerState, event: Any) -> ConsumerState:
     return change(state, event)
 
 
-def _with_rows(state: ConsumerState, changed: Mapping[InputPartition, PartitionState]) -> ConsumerState:
-    if not changed:
-        return state
+def _with_work(state: ConsumerState, changed: Mapping[InputPartition, PartitionState]) -> ConsumerState:
+    """Return ``state`` with the rows of ``changed``, which differ in their work alone."""
     rows = {**state.rows, **changed}
     for partition in [p for p, row in changed.items() if not row.is_assigned and row == _UNKNOWN]:
         del rows[partition]
+    positions = dict(state.positions)
+    for partition, row in changed.items():
+        if (position := row.work or row.orphan) is not None:
+            positions[partition] = position
+        else:
+            positions.pop(partition, None)
+    return replace(state, rows=rows, positions=positions)
+
+
+def _with_rows(state: ConsumerState, changed: Mapping[InputPartition, PartitionState]) -> ConsumerState:
+    if not changed:
+        return state
+    state = _with_work(state, changed)
     keys = frozenset(changed)
-    worked = {p for p, row in changed.items() if row.work is not None or row.orphan is not None}
-    state = replace(state, rows=rows, worked=_among(state.worked, keys, worked))
     odd = {p: row for p, row in changed.items() if not row.is_plain}
     if not odd and state.odd.isdisjoint(keys):
         return state
@@ -391,7 +411,7 @@ def _without_waiting(state: ConsumerState, partitions: Partitions | None) -> Con
     if partitions is None:
         kept = tuple(run for run in state.waiting if run.is_error)
     else:
-        kept = tuple(r for r in state.waiting if r.partition not in partitions or not r.leaves_with_partition)
+        kept = without_partitions(state.waiting, partitions)
     return replace(state, waiting=kept)
 
 
@@ -570,7 +590,7 @@ def _arrived(row: PartitionState, run: Run) -> tuple[PartitionState, bool]:
     if row.needs_seek:
         return replace(row, reached=row.reached and max(row.reached, run.next_offset)), False
     if row.reached is not None:
-        if run.first_offset >= row.reached and row.attempts < SEEK_ATTEMPTS_MAX:
+        if run.first_offset >= row.reached and row.may_be_sought_again:
             return replace(row, needs_seek=True, attempts=row.attempts + 1), False
         row = replace(row, reached=None)
     start = row.start
@@ -591,13 +611,20 @@ def _handed_over(state: ConsumerState, event: events.HandedOver) -> ConsumerStat
     changed: dict[InputPartition, PartitionState] = {}
     for run in event.runs:
         if not run.is_error:
-            row = changed.get(run.partition) or state.row(run.partition)
+            row = changed.get(run.partition) or _before_handing_over(state, run.partition)
             changed[run.partition] = _row_handed_over(row, run, event.generation)
     state = _with_rows(state, changed)
     unprocessed = state.unprocessed
     if not changed.keys() <= unprocessed:
         unprocessed = unprocessed | changed.keys()
     return replace(state, waiting=event.waiting, unprocessed=unprocessed, is_in_call=False)
+
+
+def _before_handing_over(state: ConsumerState, partition: InputPartition) -> PartitionState:
+    row = state.row(partition)
+    if row.work is None or partition in state.unprocessed:
+        return row
+    return replace(row, processed=row.work.next_offset)
 
 
 def _row_handed_over(row: PartitionState, run: Run, generation: GroupGeneration) -> PartitionState:
@@ -630,19 +657,13 @@ def _taken_back(row: PartitionState, offset: int) -> PartitionState:
 
 
 def _work_taken_back(state: ConsumerState, event: events.WorkTakenBack) -> ConsumerState:
+    if event.partition not in state.unprocessed:
+        return state  # its outputs are in the open transaction
+
     def take_back(row: PartitionState) -> PartitionState:
-        # What was processed stays, because its outputs are in the open transaction.
         return _taken_back(row, event.offset if row.processed is None else max(event.offset, row.processed))
 
     return _each(state, [event.partition], take_back)
-
-
-def _processed(state: ConsumerState, _: events.Processed) -> ConsumerState:
-    def settle(row: PartitionState) -> PartitionState:
-        return replace(row, processed=None if row.work is None else row.work.next_offset)
-
-    state = _each(state, state.unprocessed & state.rows.keys(), settle)
-    return replace(state, unprocessed=NO_PARTITIONS)
 
 
 def _committed(state: ConsumerState, event: events.Committed) -> ConsumerState:
@@ -653,27 +674,29 @@ def _committed(state: ConsumerState, event: events.Committed) -> ConsumerState:
         if known is None or offset <= known.first_offset:
             continue
         if offset >= known.next_offset:
-            changed[partition] = replace(row, work=None, processed=None, orphan=None)
+            changed[partition] = _without_work(row)
         elif row.work is not None:
             changed[partition] = replace(row, work=known.between(offset, known.next_offset))
         else:
             changed[partition] = replace(row, orphan=known.between(offset, known.next_offset))
-    return _with_rows(state, changed)
+    return _with_work(state, changed)
+
+
+def _without_work(row: PartitionState) -> PartitionState:
+    return replace(row, work=None, processed=None, orphan=None)
 
 
 def _work_forgotten(state: ConsumerState, event: events.WorkForgotten) -> ConsumerState:
-    state = _each(
-        state, event.partitions & state.worked, lambda row: replace(row, work=None, processed=None, orphan=None)
-    )
+    state = _each(state, event.partitions & state.positions.keys(), _without_work)
     return replace(state, unprocessed=state.unprocessed - event.partitions)
 
 
 def _aborted(state: ConsumerState, _: events.Aborted) -> ConsumerState:
     ends = _waiting_ends(state)
     changed = {}
-    for partition in state.worked | ends.keys():
+    for partition in state.positions.keys() | ends.keys():
         row = state.row(partition)
-        without = replace(row, work=None, processed=None, orphan=None)
+        without = _without_work(row)
         reached = ends.get(partition, 0)
         if row.work is not None:
             without = replace(without, next=row.work.first_offset)
@@ -724,8 +747,7 @@ def _sought(state: ConsumerState, event: events.Sought) -> ConsumerState:
 
 
 def _rewinds_repeated(state: ConsumerState, event: events.RewindsRepeated) -> ConsumerState:
-    unsettled = [p for p in event.partitions & state.odd if state.rows[p].reached is not None]
-    return _each(state, unsettled, lambda row: replace(row, needs_seek=True, reached=None))
+    return _each(state, event.partitions & state.unsettled, lambda row: replace(row, needs_seek=True, reached=None))
 
 
 def _misplaced(state: ConsumerState, event: events.Misplaced) -> ConsumerState:
@@ -759,11 +781,6 @@ def _library_pauses(state: ConsumerState, event: events.LibraryPauses) -> Consum
 
 def _library_resumed(state: ConsumerState, event: events.LibraryResumed) -> ConsumerState:
     return _each(state, event.partitions, lambda row: replace(row, library_paused=False))
-
-
-def _drain_began(state: ConsumerState, event: events.DrainBegan) -> ConsumerState:
-    state = _each(state, event.partitions, lambda row: replace(row, library_paused=True))
-    return replace(state, is_draining=True)
 
 
 def _interrupted(state: ConsumerState, event: events.Interrupted) -> ConsumerState:
@@ -802,7 +819,7 @@ _CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
     events.EventsTaken: _events_taken,
     events.HandedOver: _handed_over,
     events.PutBack: _put_back,
-    events.Processed: _processed,
+    events.Processed: lambda state, _: replace(state, unprocessed=NO_PARTITIONS),
     events.Committed: _committed,
     events.WorkForgotten: _work_forgotten,
     events.Aborted: _aborted,
@@ -818,7 +835,7 @@ _CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
     events.Resumed: _resumed,
     events.LibraryPauses: _library_pauses,
     events.LibraryResumed: _library_resumed,
-    events.DrainBegan: _drain_began,
+    events.DrainBegan: lambda state, _: replace(state, is_draining=True),
     events.DrainEnded: lambda state, _: replace(state, is_draining=False),
     events.Interrupted: _interrupted,
 }

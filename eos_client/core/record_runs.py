@@ -5,7 +5,7 @@ Runs are found without Python code for each record, because this is done for eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, groupby, pairwise
 from typing import Any, NamedTuple
 
@@ -142,6 +142,11 @@ def take(waiting: Sequence[Run], count: int, withheld: Partitions) -> tuple[tupl
             left.append(rest)
             count = 0
     return tuple(taken), tuple(left)
+
+
+def without_partitions(waiting: Iterable[Run], partitions: Collection[InputPartition]) -> tuple[Run, ...]:
+    """Return the runs of ``waiting`` that are of use without ``partitions``."""
+    return tuple(run for run in waiting if run.partition not in partitions or not run.leaves_with_partition)
 
 
 def messages_of(found: Iterable[Run]) -> list[Any]:

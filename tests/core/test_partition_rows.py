@@ -143,7 +143,7 @@ def test_the_beginning_of_a_log_is_numbered_as_librdkafka_does():
 
 def test_a_partition_of_which_nothing_is_true_has_no_row():
     state = after(Departed(BOTH), state=settled(P0, P1))
-    assert (dict(state.rows), state.odd, state.worked) == ({}, frozenset(), frozenset())
+    assert (dict(state.rows), state.odd, dict(state.positions)) == ({}, frozenset(), {})
 
 
 def test_a_partition_that_is_only_read_needs_no_attention():
@@ -741,13 +741,18 @@ def test_records_that_are_aborted_are_not_in_hand():
 
 
 def test_what_was_processed_is_counted_up_to_its_end():
-    state = after(Processed(), handed(run(P0, 20, 25)), state=reading(P0))
+    state = after(Processed(), handed(run(P0, 20, 25)), handed(run(P0, 25, 28)), state=reading(P0))
     assert state.row(P0).processed == 20
-    assert after(Processed(), state=state).row(P0).processed == 25
+    assert after(Processed(), handed(run(P0, 28, 30)), state=state).row(P0).processed == 28
+
+
+def test_several_runs_of_one_call_are_unprocessed():
+    state = after(Processed(), handed(run(P0, 20, 25), run(P0, 26, 30)), state=reading(P0))
+    assert state.row(P0).processed == 20
 
 
 def test_without_work_nothing_was_processed():
-    state = after(Processed(), state=after(Committed({P0: 20}), state=reading(P0)))
+    state = after(Processed(), handed(run(P0, 20, 25)), state=after(Committed({P0: 20}), state=reading(P0)))
     assert state.row(P0).processed is None
 
 
@@ -757,7 +762,8 @@ def test_records_of_several_calls_are_unprocessed():
 
 
 def test_only_what_was_handed_over_since_is_processed():
-    state = after(Processed(), handed(run(P1, 20, 25)), Processed(), state=reading(P0, P1))
+    came = (Processed(), handed(run(P1, 20, 25)), Processed(), handed(run(P0, 20, 25)), handed(run(P1, 25, 30)))
+    state = after(*came, state=reading(P0, P1))
     assert [state.row(each).processed for each in (P0, P1)] == [20, 25]
 
 
@@ -804,6 +810,11 @@ def test_processed_records_are_not_taken_back(offset, following):
     assert state.positions == {P0: InputPosition(10, following, G4)}
 
 
+def test_nothing_is_taken_back_once_all_was_processed():
+    before = after(Processed(), state=reading(P0))
+    assert after(WorkTakenBack(P0, 15), state=before) == before
+
+
 def test_taking_back_what_was_never_handed_over_changes_nothing():
     assert not after(WorkTakenBack(P1, 0)).rows
 
@@ -838,12 +849,12 @@ def test_a_commit_where_no_work_is_left_changes_nothing():
 
 
 def test_what_was_committed_wholly_was_not_processed_any_more():
-    state = after(Processed(), Committed({P0: 20}), state=reading(P0))
+    state = after(Processed(), handed(run(P0, 20, 25)), Committed({P0: 25}), state=reading(P0))
     assert state.row(P0).processed is None
 
 
 def test_what_was_committed_in_part_was_processed_all_the_same():
-    state = after(Processed(), Committed({P0: 15}), state=reading(P0))
+    state = after(Processed(), handed(run(P0, 20, 25)), Committed({P0: 15}), state=reading(P0))
     assert state.row(P0).processed == 20
 
 
@@ -856,7 +867,8 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_an_orphan_ends_with_the_work_that_came_after_it(ending):
-    came = (Departed(ONLY), *started(P0, at=40), handed(run(P0, 40, 45)), Processed())
+    read = (handed(run(P0, 40, 42)), Processed(), handed(run(P0, 42, 45)))
+    came = (Departed(ONLY), *started(P0, at=40), *read)
     state = after(*came, *ENDINGS[ending], state=reading(P0))
     row = state.row(P0)
     assert (row.work, row.orphan, row.processed) == (None, None, None)
@@ -1112,7 +1124,9 @@ def test_the_applications_pause_is_known():
 
 
 def test_a_pause_of_ours_leaves_the_applications_alone():
-    state = after(DrainBegan(frozenset({P1})), DrainEnded(), state=after(Paused(ONLY), state=settled(P0, P1)))
+    state = after(
+        DrainBegan(), LibraryPauses(frozenset({P1})), DrainEnded(), state=after(Paused(ONLY), state=settled(P0, P1))
+    )
     assert state.due_resumes == frozenset({P1})
     assert state.paused == ONLY
 
@@ -1145,24 +1159,24 @@ def test_a_paused_partition_that_is_not_assigned_may_be_resumed():
 
 
 def test_a_drain_holds_until_it_is_over():
-    state = after(DrainBegan(ONLY), state=settled(P0))
+    state = after(DrainBegan(), LibraryPauses(ONLY), state=settled(P0))
     assert not state.due_resumes
     assert after(DrainEnded(), state=state).due_resumes == ONLY
 
 
 def test_a_record_during_a_drain_does_not_end_it():
-    state = after(DrainBegan(ONLY), Fetched((run(P0, 20, 21),)), state=settled(P0))
+    state = after(DrainBegan(), LibraryPauses(ONLY), Fetched((run(P0, 20, 21),)), state=settled(P0))
     assert not state.due_resumes
     assert after(DrainEnded(), state=state).due_resumes == ONLY
 
 
 def test_an_awaited_start_is_not_held_by_a_drain():
-    state = after(DrainBegan(ONLY), Departed(ONLY), Assigned(ONLY), state=settled(P0))
+    state = after(DrainBegan(), LibraryPauses(ONLY), Departed(ONLY), Assigned(ONLY), state=settled(P0))
     assert state.due_resumes == ONLY
 
 
 def test_what_leaves_during_a_drain_may_be_resumed():
-    state = after(DrainBegan(ONLY), Departed(ONLY), state=settled(P0))
+    state = after(DrainBegan(), LibraryPauses(ONLY), Departed(ONLY), state=settled(P0))
     assert state.due_resumes == ONLY
 
 
@@ -1248,7 +1262,7 @@ def test_what_is_ours_after_a_broken_off_call_is_assigned():
 
 
 def test_a_broken_off_drain_is_over():
-    state = after(DrainBegan(ONLY), Interrupted({P0: 20}), state=settled(P0))
+    state = after(DrainBegan(), LibraryPauses(ONLY), Interrupted({P0: 20}), state=settled(P0))
     assert not state.is_draining
     (offset, _) = state.due_seeks[P0]
     assert after(Sought(P0, offset), state=state).due_resumes == ONLY

@@ -430,7 +430,7 @@ class Partitions(RuleBasedStateMachine):
         pausing = frozenset(
             p for p in self.state.assigned - self.state.paused if not self.state.rows[p].awaits_first_record
         )
-        self.tell(CallBegan(), DrainBegan(pausing))
+        self.tell(CallBegan(), DrainBegan(), LibraryPauses(pausing))
         self.library.pause(pausing)
         if is_broken_off:
             self.is_broken_off(is_lost=True)
@@ -453,7 +453,8 @@ class Partitions(RuleBasedStateMachine):
         if hasattr(self, "state"):
             rows = self.state.rows
             assert self.state.odd == {p for p, row in rows.items() if not row.is_plain}
-            assert self.state.worked == {p for p, row in rows.items() if row.work or row.orphan}
+            work = {p: row.work or row.orphan for p, row in rows.items()}
+            assert self.state.positions == {p: position for p, position in work.items() if position is not None}
 
     @invariant()
     def no_error_event_is_lost(self) -> None:

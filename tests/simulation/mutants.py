@@ -90,7 +90,7 @@ def _changed(event: type, change: Callable[[ConsumerState, Any], ConsumerState])
 
 
 def _no_rewind() -> Patch:
-    return _changed(Aborted, lambda state, _: apply(state, WorkForgotten(state.worked)))
+    return _changed(Aborted, lambda state, _: apply(state, WorkForgotten(frozenset(state.positions))))
 
 
 def _rewinds_too_far() -> Patch:
@@ -129,7 +129,7 @@ def _off_by(distance: int) -> Patch:
     send = TransactionSession._send_offsets
 
     def moved(self: Any, positions: Any, snapshot: Any, token: Any) -> None:
-        wrong = {p: replace(at, next_offset=at.next_offset + distance) for p, at in positions.items()}
+        wrong = {p: structs.replace(at, next_offset=at.next_offset + distance) for p, at in positions.items()}
         send(self, wrong, snapshot, token)
 
     return mock.patch.object(TransactionSession, "_send_offsets", moved)

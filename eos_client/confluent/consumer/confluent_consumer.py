@@ -7,7 +7,7 @@ sessions and the loop hold this consumer, and the parts that they need of it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException
@@ -40,6 +40,7 @@ from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.membership_events import TopicsAssigned
 from eos_client.core.model import InputPartition, InputPositions, Partitions
 from eos_client.core.partition_events import (
+    Aborted,
     AssignedByHand,
     CallEnded,
     Chosen,
@@ -59,9 +60,9 @@ from eos_client.core.partition_events import (
     WorkForgotten,
     WorkTakenBack,
 )
-from eos_client.core.partition_states import BEGINNING, SEEK_ATTEMPTS_MAX, ConsumerState, apply
+from eos_client.core.partition_states import BEGINNING, ConsumerState, apply
 from eos_client.core.passed_offsets import PassedOffset, ends_in_markers_of_others, passed_run
-from eos_client.core.record_runs import Run, message_count, messages_of, runs, take
+from eos_client.core.record_runs import Run, message_count, messages_of, runs, take, without_partitions
 from eos_client.ports import Clock, MembershipSnapshot, input_partitions
 
 _GROUP_DECIDES = (OFFSET_STORED, OFFSET_INVALID)
@@ -181,7 +182,7 @@ class ConfluentConsumer:
     def rewind(self, *, in_call: bool) -> None:
         """Go back to the first uncommitted record of each partition; ``in_call``: once the call that runs returns."""
         if in_call:
-            self.fetching.rewind_soon()
+            self.table.tell(Aborted())
         else:
             self.fetching.rewind()
 
@@ -231,7 +232,7 @@ class ConfluentConsumer:
             if misplaced is not None:
                 refusal = self._refusal_of_misplaced(run, misplaced, were_read=run.partition in last)
                 if refusal is None:
-                    return Delivery(taken[:index], _without_records_of(run.partition, (*taken[index:], *waiting)))
+                    return Delivery(taken[:index], without_partitions((*taken[index:], *waiting), {run.partition}))
             if refusal is not None:
                 if index == 0:
                     raise self._refused(refusal)
@@ -254,7 +255,7 @@ class ConfluentConsumer:
             self.table.tell(Truncated(partition, misplacement))
             return log_truncated(partition, misplacement)
         end = self.library.end_of(partition)
-        if (end is None or end >= misplacement.expected) and row.attempts < SEEK_ATTEMPTS_MAX:
+        if (end is None or end >= misplacement.expected) and row.may_be_sought_again:
             self.table.tell(Misplaced(partition))
             return None
         return beyond_the_end(partition, misplacement.expected, run.first_offset)
@@ -262,7 +263,7 @@ class ConfluentConsumer:
     def handed_over(self, delivery: Delivery) -> ConsumerState:
         """Return the state in which the application has what is delivered; assigning it is the last step of a call."""
         self.has_delivered_events = delivery.has_events
-        if delivery.runs and not self.table.state.worked:
+        if delivery.runs and not self.table.state.positions:
             self.work_since = self._clock()
         return apply(self.table.state, HandedOver(*delivery, self.membership.state.synced_generation))
 
@@ -281,11 +282,11 @@ class ConfluentConsumer:
     def _passed_runs(self) -> list[Run]:
         table = self.table
         ours = self.membership.state.assigned - {run.partition for run in table.state.waiting if not run.is_error}
-        unsettled = frozenset(p for p in ours & table.state.odd if table.state.rows[p].reached is not None)
+        unsettled = ours & table.state.unsettled
         table.tell(RewindsRepeated(unsettled))
         table.perform_due()
         passed = self.library.passed_offsets(ends_in_markers_of_others(ours - unsettled))
-        starting = frozenset(p for p in passed.keys() & table.state.odd if table.state.rows[p].awaits_first_record)
+        starting = passed.keys() & table.state.awaiting_first
         self._check_starts({partition: passed[partition] for partition in starting})
         next_offsets = {partition: table.state.row(partition).next for partition in passed.keys() - starting}
         found = [passed_run(partition, following, passed[partition]) for partition, following in next_offsets.items()]
@@ -490,7 +491,3 @@ def _choice(partition: TopicPartition) -> Chosen:
     """Return what the application has chosen for ``partition``."""
     offset = None if partition.offset in _GROUP_DECIDES else partition.offset
     return Chosen(InputPartition(partition.topic, partition.partition), offset, partition.leader_epoch)
-
-
-def _without_records_of(partition: InputPartition, waiting: Iterable[Run]) -> tuple[Run, ...]:
-    return tuple(run for run in waiting if run.partition != partition or not run.leaves_with_partition)

@@ -84,8 +84,12 @@ class Fetching:
         table.tell(Fetched(tuple(fetched)))
         table.perform_due()
         if departed:
-            starts.find(table.state.withheld)
-            table.perform_due()
+            self._find_withheld()
+
+    def _find_withheld(self) -> None:
+        """Ask once where partitions start that are withheld, and let those go on of which that is known."""
+        self._starts.find(self._table.state.withheld)
+        self._table.perform_due()
 
     def _refuse_replaced_topics(self) -> None:
         """Hand over nothing of a topic that was replaced by another, and commit nothing of the old one for the new.
@@ -169,10 +173,8 @@ class Fetching:
 
     def _pause_all(self) -> None:
         state = self._table.state
-        looked_up = frozenset(p for p in state.odd if state.rows[p].awaits_first_record)
-        pausing = state.assigned - state.paused - looked_up
-        self._table.tell(DrainBegan(pausing))
-        self._table.pause(pausing)
+        self._table.tell(DrainBegan())
+        self._table.pause(state.assigned - state.paused - state.awaiting_first)
 
     def _resume_all(self) -> None:
         self._table.tell(DrainEnded())
@@ -229,8 +231,7 @@ class Fetching:
         self._membership.replay_interrupted_callbacks(input_partitions(assigned))
         self._table.tell(Interrupted(positions_of(raw.position(assigned))))
         self._table.perform_due()
-        self._starts.find(self._table.state.withheld)
-        self._table.perform_due()
+        self._find_withheld()
 
     # -- going back --------------------------------------------------------------------------------------------------
 
@@ -246,10 +247,6 @@ class Fetching:
         if not self._membership.state.is_closed:
             self._table.perform_due()
         self._table.tell(CallEnded())
-
-    def rewind_soon(self) -> None:
-        """Rewind as soon as the running call has returned from the library, or in the next one."""
-        self._table.tell(Aborted())
 
     def give_back_waiting(self) -> None:
         """Let the library fetch again what waits to be handed over: a cooperative member may keep these partitions."""

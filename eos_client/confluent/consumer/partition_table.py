@@ -72,16 +72,16 @@ class PartitionTable:
         deadline = self._clock() + _SEEK_LIMIT_S
         retrying = tenacity.Retrying(
             sleep=self._clock.sleep,
-            retry=tenacity.retry_if_exception(_is_refusal),
+            retry=tenacity.retry_if_exception_type(KafkaException) & tenacity.retry_if_not_exception_type(EosError),
             stop=lambda _: self._library.check_fatal() or self._clock() >= deadline,
             wait=tenacity.wait_fixed(_SEEK_AGAIN_S),
             reraise=True,
         )
         try:
             retrying(self._library.raw.seek, with_epoch(partition, offset, epoch))
+        except EosError:  # of a signal handler
+            raise
         except KafkaException as error:
-            if not _is_refusal(error):
-                raise
             if not self._library.check_fatal():
                 raise FatalClientError(
                     f"{partition} could not be rewound to {offset} ({error}): its next records would be lost to this "
@@ -89,11 +89,6 @@ class PartitionTable:
                 ) from error
             return
         self.tell(Sought(partition, offset))
-
-
-def _is_refusal(error: BaseException) -> bool:
-    """Whether the library has raised ``error``, and not a signal handler of the application one of our own."""
-    return isinstance(error, KafkaException) and not isinstance(error, EosError)
 
 
 def positions_of(kafka_positions: Iterable[Any]) -> Mapping[InputPartition, int]:
