@@ -216,7 +216,7 @@ class EosConsumer:
         if (ends := self._library.take_stable_ends()) is None:
             return
         state = self._table.state
-        first_offsets = {partition: position.first_offset for partition, position in state.owned.items()}
+        first_offsets = {partition: position.first_offset for partition, position in state.owned_positions.items()}
         committed = {**state.next_offsets, **first_offsets}
         known = self._membership.state.assigned & committed.keys() & ends.keys()
         lag = {p: max(0, ends[p] - committed[p]) for p in known if committed[p] >= 0}

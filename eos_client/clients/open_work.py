@@ -104,7 +104,7 @@ class OpenWork:
             return
         session.call_guard.refuse_within_a_step("consumer.close()")
         session.prepare_consumer_close()
-        if session.block.is_open and session.in_hand:
+        if session.block.is_open and session.has_unprocessed_work:
             closed = misplaced_call("the consumer was closed inside the block: leave it first")
             session.block.fail(closed, quietly=True)
 
@@ -200,7 +200,7 @@ class OpenWork:
         """Drop ``partitions``, which have left; work that is held from now on gets a new hold time."""
         self._starts.end_hold()
         if (session := self.committing_session) is None:
-            is_lost = not partitions.isdisjoint(self._consumer.state.owned)
+            is_lost = not partitions.isdisjoint(self._consumer.state.owned_positions)
             self._has_lost_records = self._has_lost_records or is_lost
             self._consumer.forget_work(partitions)
         else:

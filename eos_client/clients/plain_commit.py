@@ -50,7 +50,7 @@ class PlainCommits:
             return {InputPartition(p.topic, p.partition): p for p in offsets}
         if not is_on(self._consumer.settings, "enable.auto.offset.store", default=True):
             return dict(self._offsets.stored)
-        ours = self._consumer.state.owned  # what was handed over, not what the library has counted as that
+        ours = self._consumer.state.owned_positions  # what was handed over, not what the library has counted as that
         return {p: with_epoch(p, position.next_offset, position.leader_epoch) for p, position in ours.items()}
 
     def commit(self, requested: Offsets, *, asynchronous: bool) -> list[Any] | None:
@@ -144,7 +144,7 @@ class PlainCommits:
                 self._offsets.pending[partition] = before[partition]
 
     def _positions(self, offsets: Offsets) -> InputPositions:
-        known, synced = self._consumer.state.owned, self._consumer.membership.state.synced_generation
+        known, synced = self._consumer.state.owned_positions, self._consumer.membership.state.synced_generation
         return {p: known.get(p) or InputPosition(each.offset, each.offset, synced) for p, each in offsets.items()}
 
     # -- its part of RevocationWork ------------------------------------------------------------------------------------

@@ -61,10 +61,10 @@ _INTERRUPTED_STEPS = {
 class TransactionSession:
     """The open work of one consumer and one producer: at most one transaction, held across gate closures.
 
-    Records that were handed over, and outputs that were written, are *in hand* until ``mark_processed`` is called: by a
-    loop after each batch, by a ``with`` block at its end. A revocation commits the open transaction while nothing is in
-    hand, and aborts it otherwise. ``has_let_records_come_again``: the producer was closed with a held transaction, and
-    the application may hold records that it has taken since.
+    Records that were handed over, and outputs that were written, are *unprocessed* until ``mark_processed`` is called:
+    by a loop after each batch, by a ``with`` block at its end. A revocation commits the open transaction while nothing
+    is unprocessed, and aborts it otherwise. ``has_let_records_come_again``: the producer was closed with a held
+    transaction, and the application may hold records that it has taken since.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TransactionSession:
         self._decisions = CommitDecisions(consumer, hook, clock)
         self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._acts = self._methods_by_act()
-        self._outputs_in_hand = False
+        self._has_unfinished_outputs = False
         self._callback_failure: errors.EosError | None = None
         self._given_up = False
         self.is_producer_closed = False
@@ -113,9 +113,9 @@ class TransactionSession:
         return is_in_block or self.state.has_begun or self.state.outcome_is_pending
 
     @property
-    def in_hand(self) -> bool:
+    def has_unprocessed_work(self) -> bool:
         """Whether there are records or outputs of which more outputs may follow."""
-        return self._outputs_in_hand or self.consumer.has_records_in_hand
+        return self._has_unfinished_outputs or self.consumer.has_unprocessed_records
 
     @property
     def is_held(self) -> bool:
@@ -140,7 +140,7 @@ class TransactionSession:
             if ended is not None and ended.outcome is Outcome.ABORTED:
                 raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
             self.call_guard.run_block_step(lambda: self.call_guard.run_transaction_step(self._begin_unless_open))
-        self._outputs_in_hand = True
+        self._has_unfinished_outputs = True
 
     def _begin_unless_open(self) -> None:
         if not self.state.has_begun:
@@ -188,7 +188,7 @@ class TransactionSession:
     def mark_processed(self) -> None:
         """Record that everything handed over so far was processed, and that all its outputs were written."""
         self.consumer.mark_processed()
-        self._outputs_in_hand = False
+        self._has_unfinished_outputs = False
 
     # -- calls that are refused beside it ----------------------------------------------------------------------------
 
@@ -410,7 +410,7 @@ class TransactionSession:
         elif has_work and self.block.is_open:
             self._abort_for_closing("the producer was closed inside its block")
         elif has_work and self.state.has_begun:
-            self.has_let_records_come_again = self.consumer.has_records_in_hand
+            self.has_let_records_come_again = self.consumer.has_unprocessed_records
             self._abort_for_closing("the producer was closed while the gate held the transaction")
 
     def _abort_for_closing(self, reason: str, *, is_counted: bool = True) -> None:
@@ -444,15 +444,15 @@ class TransactionSession:
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit the whole transaction if it covers a departing partition: one transaction cannot be split.
 
-        With anything in hand it is aborted instead. Records that were taken outside a block and while no transaction
-        was open have no outputs yet and stay uncommitted (NOT_OURS).
+        With anything unprocessed it is aborted instead. Records that were taken outside a block and while no
+        transaction was open have no outputs yet and stay uncommitted (NOT_OURS).
         """
         covered = partitions & self.consumer.positions.keys()
         if not covered or self._given_up:
             return
         if self.state.needs_resume:
             self._resume_before_revoke()
-        elif not self.in_hand:
+        elif not self.has_unprocessed_work:
             ending = self._keeping_failure(lambda: self._perform(TransactionEvent.REVOKED, inside_revoke=True))
             if ending is not None and ending.outcome is Outcome.ABORTED:
                 self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
@@ -762,5 +762,5 @@ class TransactionSession:
         """Record that no work is open any more."""
         self.consumer.gate.observe(WorkEnded())
         self.endings.records_out = 0
-        self._outputs_in_hand = False
+        self._has_unfinished_outputs = False
         self._decisions.end_hold()

@@ -141,7 +141,7 @@ class Chosen(NamedTuple):
 
 
 class WorkTakenBack(NamedTuple):
-    """Records from ``offset`` on that are in hand count as not consumed: the application has sought to there."""
+    """Unprocessed records from ``offset`` on count as not consumed: the application has sought to there."""
 
     partition: InputPartition
     offset: int

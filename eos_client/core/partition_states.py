@@ -124,7 +124,7 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     work: InputPosition | None = None
     """Handed over and not committed."""
     processed: int | None = None
-    """While records of it are in hand: the outputs of the work before this offset are written."""
+    """While records of it are unprocessed: the outputs of the work before this offset are written."""
     orphan: InputPosition | None = None
     """Work from before the partition left, which no transaction may commit; the gate knows it as lost or revoked."""
     is_paused: bool = False
@@ -228,13 +228,13 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         return self.rows.get(partition, _UNKNOWN)
 
     @property
-    def owned(self) -> InputPositions:
+    def owned_positions(self) -> InputPositions:
         """The uncommitted work of partitions that have not left since: the others may have a new owner."""
         rows = self.rows
         return {p: work for p in self.positions if (work := rows[p].work) is not None}
 
     @property
-    def in_hand(self) -> bool:
+    def has_unprocessed(self) -> bool:
         """Whether records were handed over that are not known to be processed yet."""
         return bool(self.unprocessed) and bool(self.positions)
 

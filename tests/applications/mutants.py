@@ -98,7 +98,7 @@ def _callbacks_raise_inside() -> Iterator[None]:
 
 
 def _processed_at_once() -> Patch:
-    return mock.patch.object(TransactionSession, "in_hand", property(_never))
+    return mock.patch.object(TransactionSession, "has_unprocessed_work", property(_never))
 
 
 @contextlib.contextmanager

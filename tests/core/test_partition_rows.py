@@ -182,7 +182,7 @@ def test_an_assignment_that_is_told_again_keeps_the_end():
 def test_what_was_read_and_is_assigned_again_has_left_in_between():
     state = after(Assigned(ONLY), state=reading(P0))
     assert state.row(P0).orphan == InputPosition(10, 20, G4)
-    assert not state.owned
+    assert not state.owned_positions
     assert state.unknown_starts == ONLY
     assert state.row(P0).next is None
 
@@ -193,7 +193,7 @@ def test_what_was_taken_away_by_hand_stops_nothing(leaves):
     state = after(leaves, state=truncated)
     assert not state.truncations
     assert not state.due_seeks
-    assert state.owned == {P0: InputPosition(10, 20, G4)}
+    assert state.owned_positions == {P0: InputPosition(10, 20, G4)}
 
 
 def test_a_pause_of_the_library_outlives_an_assignment():
@@ -211,7 +211,7 @@ def test_what_departs_leaves_nothing_but_its_work():
 def test_departed_work_counts_for_the_gate_but_not_as_ours():
     state = after(Departed(ONLY), state=reading(P0, P1))
     assert set(state.positions) == {P0, P1}
-    assert set(state.owned) == {P1}
+    assert set(state.owned_positions) == {P1}
 
 
 def test_departed_work_is_an_orphan_however_often_it_departs():
@@ -237,7 +237,7 @@ def test_the_applications_pause_ends_when_its_partition_departs():
 
 def test_a_partition_that_comes_back_begins_anew():
     state = after(Departed(ONLY), *started(P0, at=40), handed(run(P0, 40, 45), generation=G5), state=reading(P0))
-    assert state.owned == state.positions == {P0: InputPosition(40, 45, G5)}
+    assert state.owned_positions == state.positions == {P0: InputPosition(40, 45, G5)}
 
 
 def test_a_retained_partition_goes_on_at_the_committed_offset():
@@ -278,7 +278,7 @@ def test_an_assignment_by_hand_replaces_all_others():
     state = after(by_hand(P1), state=reading(P0, P1))
     assert state.assigned == frozenset({P1})
     assert P0 not in state.next_offsets
-    assert set(state.owned) == {P0, P1}
+    assert set(state.owned_positions) == {P0, P1}
 
 
 def test_an_assignment_by_hand_drops_waiting_records_but_no_events():
@@ -322,7 +322,7 @@ def test_inside_on_assign_an_assignment_keeps_its_start():
 def test_what_is_unassigned_by_hand_can_still_be_committed():
     state = after(UnassignedByHand(ONLY), state=reading(P0, P1, waiting_until=25))
     assert state.assigned == frozenset({P1})
-    assert set(state.owned) == {P0, P1}
+    assert set(state.owned_positions) == {P0, P1}
     assert [each.partition for each in state.waiting] == [P1]
 
 
@@ -641,7 +641,7 @@ def test_what_is_given_back_is_fetched_again():
     assert not state.waiting
     assert state.due_seeks == {P0: (20, None)}
     assert state.row(P0).reached == 25
-    assert state.owned == reading(P0).owned
+    assert state.owned_positions == reading(P0).owned_positions
 
 
 def test_nothing_is_given_back_of_what_is_not_assigned():
@@ -723,21 +723,21 @@ def test_under_a_known_epoch_nothing_new_is_remembered():
 
 def test_records_are_in_hand_until_they_are_processed():
     state = reading(P0)
-    assert state.in_hand
+    assert state.has_unprocessed
     state = after(Processed(), state=state)
-    assert not state.in_hand
+    assert not state.has_unprocessed
     assert state.positions
-    assert after(handed(run(P0, 20, 21)), state=state).in_hand
+    assert after(handed(run(P0, 20, 21)), state=state).has_unprocessed
 
 
 def test_records_are_in_hand_only_while_they_are_work():
-    assert not after(Committed({P0: 20}), state=reading(P0)).in_hand
+    assert not after(Committed({P0: 20}), state=reading(P0)).has_unprocessed
 
 
 def test_records_that_are_aborted_are_not_in_hand():
     state = after(Aborted(), state=reading(P0))
     assert not state.unprocessed
-    assert after(handed(run(P0, 10, 11)), state=state).in_hand
+    assert after(handed(run(P0, 10, 11)), state=state).has_unprocessed
 
 
 def test_what_was_processed_is_counted_up_to_its_end():
@@ -823,7 +823,7 @@ def test_what_is_taken_back_leaves_an_orphan_to_the_gate():
     came = (Departed(ONLY), *started(P0), handed(run(P0, 10, 45), generation=G5))
     state = after(*came, WorkTakenBack(P0, 10), state=reading(P0))
     assert state.positions == {P0: InputPosition(10, 20, G4)}
-    assert not state.owned
+    assert not state.owned_positions
 
 
 # -- committed, forgotten, aborted -------------------------------------------------------------------------------------
@@ -835,7 +835,7 @@ def test_a_commit_leaves_the_work_that_lies_beyond_it(offset, left, departs):
     before = after(Departed(ONLY), state=reading(P0)) if departs else reading(P0)
     state = after(Committed({P0: offset}), state=before)
     assert state.positions == ({} if left is None else {P0: InputPosition(left[0], left[1], G4)})
-    assert state.owned == ({} if departs else state.positions)
+    assert state.owned_positions == ({} if departs else state.positions)
 
 
 def test_a_commit_of_another_partition_changes_nothing():

@@ -260,7 +260,7 @@ class Partitions(RuleBasedStateMachine):
             self.first.setdefault(place, message.at)
             self.following[place] = message.at + 1
         self.tell(HandedOver(taken, waiting, GENERATION))
-        assert self.state.in_hand or all(run.is_error for run in taken)
+        assert self.state.has_unprocessed or all(run.is_error for run in taken)
 
     def deliverable(self, count: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
         """What comes before the first misplaced record, whose partition is sought again."""
@@ -346,18 +346,18 @@ class Partitions(RuleBasedStateMachine):
     @rule()
     def is_processed(self) -> None:
         self.tell(Processed())
-        assert not self.state.in_hand
+        assert not self.state.has_unprocessed
 
     @rule()
     def is_committed(self) -> None:
-        owned = self.state.owned
+        owned = self.state.owned_positions
         assert {p: position.first_offset for p, position in owned.items()} == self.first
         assert all(position.next_offset == self.following[p] for p, position in owned.items())
         offsets = {p: position.next_offset for p, position in owned.items()}
         self.committed.update(offsets)
         self.tell(Committed(offsets))
         self.first = {}
-        assert not self.state.owned
+        assert not self.state.owned_positions
 
     @rule()
     def is_aborted(self) -> None:
@@ -411,7 +411,7 @@ class Partitions(RuleBasedStateMachine):
         ours = frozenset(self.library.positions)
         state = apply(self.state, TopicReplaced("orders", ours))
         assert not state.waiting
-        assert not state.owned.keys() & ours
+        assert not state.owned_positions.keys() & ours
 
     @rule(partition=partitions)
     def is_paused_by_the_application(self, partition: InputPartition) -> None:

@@ -138,9 +138,9 @@ class ConfluentConsumer:
         return self.table.state.positions
 
     @property
-    def has_records_in_hand(self) -> bool:
+    def has_unprocessed_records(self) -> bool:
         """Whether records were handed over that are not known to be processed yet."""
-        return self.table.state.in_hand
+        return self.table.state.has_unprocessed
 
     @property
     def can_serve_callbacks(self) -> bool:
@@ -396,7 +396,11 @@ class ConfluentConsumer:
 
     def _sync_before_leaving(self) -> None:
         # The revoke callback commits open work only under a synced epoch (EPOCH_MOVED_BEFORE_REVOKE).
-        if self.membership.state.is_member_epoch and self.table.state.owned and not self.membership.in_callback:
+        if (
+            self.membership.state.is_member_epoch
+            and self.table.state.owned_positions
+            and not self.membership.in_callback
+        ):
             self.fetching.serve_callbacks(drain=True)
 
     # -- the assignment, as the application changes it ---------------------------------------------------------------
