@@ -298,7 +298,8 @@ class TransactionSession:
         """
         is_closed = self._given_up or self.is_producer_closed
         is_unreported = self.state.needs_resume or self.block.leaving is not None
-        if is_closed or self.state.has_begun or is_unreported or self.call_guard.is_working:
+        is_in_transaction = self.state.has_begun or self.producer.calls.began_at is not None  # one by hand
+        if is_closed or is_in_transaction or is_unreported or self.call_guard.is_working:
             return False
         self._token = self._token.next()
         sent = SentOffsets(starts, snapshot, self._token, inside_revoke=False)

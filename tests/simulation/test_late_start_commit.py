@@ -106,6 +106,19 @@ def test_a_member_that_is_evicted_before_its_first_record_leaves_its_start_to_th
     assert stage.outputs == NEW
 
 
+def test_a_transaction_by_hand_is_left_alone_and_the_start_committed_after_it(stage):
+    producer, consumer = stage.producer(), stage.subscribed(**LATEST)
+    producer.transaction(consumer)
+    producer.begin_transaction()
+    producer.produce(SINK, b"by hand")
+    assert consumer.consume(10, 2.0) == []
+    assert stage.cluster.committed(GROUP) == {}
+    producer.commit_transaction()
+    assert stage.outputs == [b"by hand"]
+    stage.wait_for(lambda: stage.cluster.committed(GROUP), lambda: consumer.consume(10, 0.0))
+    assert stage.named("producer_rebuilt") == []
+
+
 def test_a_partition_that_comes_into_an_open_transaction_is_started_after_it(stage):
     producer, consumer = stage.producer(), stage.subscribed(**LATEST)
     with producer.transaction(consumer) as txn:
