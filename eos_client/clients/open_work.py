@@ -125,9 +125,9 @@ class OpenWork:
         if membership.in_callback:
             self._has_others = self._has_others or not input_partitions(partitions) <= membership.state.assigned
             return
-        if self.session is not None and self.session.has_open_work:
+        if self.session is not None and (self.session.has_open_work or self.session.block.is_open):
             raise misplaced_call(
-                f"{call} outside a rebalance callback while a block's transaction is open: its records could be "
+                f"{call} outside a rebalance callback while a block or its transaction is open: its records could be "
                 "neither committed nor read again. Leave partitions to the group, or pause() and seek() them; end the "
                 "block before you assign by hand"
             )

@@ -6,10 +6,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.clients.session import TransactionSession
-from eos_client.errors import ClientClosedError
+from eos_client.errors import ClientClosedError, TransactionStateError
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.support.interception import close_the_gate
 
@@ -197,3 +198,18 @@ def test_a_block_that_was_committed_before_its_end_was_broken_off_stays_committe
     assert txn.outcome is Outcome.COMMITTED
     assert stage.named("transaction_aborted") == []
     assert stage.outputs == stage.inputs
+
+
+def test_partitions_stay_the_groups_in_a_block_whose_producer_was_closed(stage: Any) -> None:
+    producer, consumer = stage.producer(), stage.subscribed()
+
+    def block() -> None:
+        with producer.transaction(consumer):
+            stage.collect(consumer, 4)
+            producer.close()
+            with pytest.raises(TransactionStateError, match="outside a rebalance callback while a block"):
+                consumer.incremental_unassign([TopicPartition(stage.source, 0)])
+
+    with pytest.raises(ClientClosedError):
+        block()
+    consumer.incremental_unassign([TopicPartition(stage.source, 0)])
