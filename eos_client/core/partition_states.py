@@ -19,11 +19,11 @@ are dropped after a rewind, and the partition is sought again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -186,6 +186,15 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
         return self.truncation is not None or (self.start is not None and self.start.is_missing)
 
 
+class MisplacedRun(NamedTuple):
+    """The ``run`` at position ``at`` begins too early; ``were_read``: whether records of its partition come before it."""
+
+    at: int
+    run: Run
+    misplacement: Misplacement
+    were_read: bool
+
+
 _UNKNOWN = PartitionState()
 _NO_ROWS: Mapping[InputPartition, PartitionState] = MappingProxyType({})
 _NO_POSITIONS: InputPositions = MappingProxyType({})
@@ -346,6 +355,19 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
             return None
         epoch = epoch_at(row.epochs, expected) if before is None else before.leader_epoch
         return Misplacement(expected, epoch, run.first_offset, run.epochs[0][1])
+
+    def first_misplaced(self, taken: Sequence[Run]) -> MisplacedRun | None:
+        """Return the first run of ``taken``, which are to be handed over in this order, that begins too early."""
+        before: dict[InputPartition, Run] = {}
+        for index, run in enumerate(taken):
+            if run.is_error:
+                continue
+            misplacement = self.misplacement(run, before.get(run.partition))
+            if misplacement is not None:
+                were_read = run.partition in before or self.row(run.partition).was_read
+                return MisplacedRun(index, run, misplacement, were_read)
+            before[run.partition] = run
+        return None
 
 
 def _is_unknown(start: Start | None) -> bool:

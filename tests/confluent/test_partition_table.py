@@ -27,9 +27,9 @@ from eos_client.core.partition_events import (
 )
 from eos_client.core.partition_states import ResetPolicy
 from eos_client.core.record_runs import Run
-from eos_client.errors import AbortableError, FatalClientError
+from eos_client.errors import AbortableError, FatalClientError, InputPositionError
 from eos_client.testing.simulator import SimulatedClock
-from tests.core.fetched_messages import ONE, ZERO
+from tests.core.fetched_messages import EOF, ONE, ZERO, Message
 
 BOTH = frozenset({ZERO, ONE})
 SEEK_LIMIT_S = 5.0
@@ -269,6 +269,19 @@ def test_a_seek_resumes_what_was_withheld(member):
     member.seek(TopicPartition("orders", 0, 3))
     assert member.library.raw.asked == [("pause", [0]), ("seek", 0, 3, None), ("resume", [0])]
     assert member.state.next_offsets == {ZERO: 3}
+
+
+def test_an_event_between_records_hides_no_truncation(member):
+    member.table.tell(Assigned(frozenset({ZERO})))
+    member.table.tell(StartsFound({ZERO: CommittedOffset(7, "")}))
+    member.table.tell(Fetched((Run(ZERO, (7, 8), 7, 9, ((7, 3),)),)))
+    member.table.tell(HandedOver(member.state.waiting, (), UNJOINED))
+    end = Run(ZERO, (Message(0, 9, EOF),), is_error=True)
+    member.table.tell(Fetched((end, Run(ZERO, (5, 6), 5, 7, ((5, 4),)))))
+    assert member._deliverable(10).runs == (end,)
+    member.table.tell(HandedOver((end,), member.state.waiting[1:], UNJOINED))
+    with pytest.raises(InputPositionError):
+        member._deliverable(10)
 
 
 @pytest.mark.parametrize("in_callback", [False, True])

@@ -1103,6 +1103,29 @@ def test_records_before_the_run_ahead_of_them_are_misplaced():
     assert state.misplacement(run(P0, 12, 14), run(P0, 10, 12)) is None
 
 
+@pytest.mark.parametrize("between", [(), (news(P0),), (news(P0, leaves=True),), (run(P1, 20, 22),)])
+def test_the_first_run_that_begins_too_early_is_found_behind_events_too(between):
+    taken = (run(P0, 20, 30), *between, run(P0, 25, 31), run(P0, 3, 4))
+    found = settled(P0, P1).first_misplaced(taken)
+    assert (found.at, found.run, found.misplacement.expected, found.were_read) == (
+        len(taken) - 2,
+        taken[-2],
+        30,
+        True,
+    )
+
+
+@pytest.mark.parametrize("was_read", [False, True])
+def test_whether_records_were_read_before_a_run_that_begins_too_early(was_read):
+    state = settled(P0) if was_read else after(Chosen(P0, 20), Sought(P0, 20), PutBack((run(P0, 20, 21),)))
+    found = state.first_misplaced((news(P0), run(P0, 5, 6)))
+    assert (found.at, found.were_read) == (1, was_read)
+
+
+def test_runs_that_follow_each_other_are_not_misplaced():
+    assert settled(P0, P1).first_misplaced((run(P0, 20, 22), news(P0), run(P1, 20, 21), run(P0, 22, 23))) is None
+
+
 def test_nothing_is_handed_over_of_a_replaced_topic():
     other = run(P1._replace(topic="bills"), 0, 1)
     before = after(Fetched((other, news(P0), news(P1, leaves=True))), state=reading(P0, P1, waiting_until=25))

@@ -265,16 +265,11 @@ class Partitions(RuleBasedStateMachine):
     def deliverable(self, count: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
         """What comes before the first misplaced record, whose partition is sought again."""
         taken, waiting = take(self.state.waiting, count, self.state.paused)
-        last: dict[InputPartition, Run] = {}
-        for index, run in enumerate(taken):
-            if run.is_error:
-                continue
-            if self.state.misplacement(run, last.get(run.partition)) is not None:
-                self.tell(Misplaced(run.partition))
-                rest = (*taken[index:], *waiting)
-                return taken[:index], tuple(r for r in rest if r.partition != run.partition or r.is_error)
-            last[run.partition] = run
-        return taken, waiting
+        if (misplaced := self.state.first_misplaced(taken)) is None:
+            return taken, waiting
+        partition, end = misplaced.run.partition, misplaced.at
+        self.tell(Misplaced(partition))
+        return taken[:end], tuple(r for r in (*taken[end:], *waiting) if r.partition != partition or r.is_error)
 
     @rule(partition=partitions)
     def starts_over(self, partition: InputPartition) -> None:

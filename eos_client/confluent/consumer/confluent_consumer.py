@@ -36,7 +36,6 @@ from eos_client.confluent.failures.position_failures import (
 )
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.membership_events import TopicsAssigned
 from eos_client.core.model import InputPartition, InputPositions, Partitions
 from eos_client.core.partition_events import (
@@ -60,7 +59,7 @@ from eos_client.core.partition_events import (
     WorkForgotten,
     WorkTakenBack,
 )
-from eos_client.core.partition_states import BEGINNING, ConsumerState, apply
+from eos_client.core.partition_states import BEGINNING, ConsumerState, MisplacedRun, apply
 from eos_client.core.passed_offsets import PassedOffset, ends_in_markers_of_others, passed_run
 from eos_client.core.record_runs import Run, message_count, messages_of, runs, take, without_partitions
 from eos_client.ports import Clock, MembershipSnapshot, input_partitions
@@ -225,20 +224,25 @@ class ConfluentConsumer:
             for partition, misplacement in state.truncations.items():
                 raise self._refused(log_truncated(partition, misplacement))
         taken, waiting = take(state.waiting, count, state.paused)
-        last: dict[InputPartition, Run] = {}
-        for index, run in enumerate(taken):
-            refusal = self._refusal_of_events(run) if run.is_error else None
-            misplaced = None if run.is_error else state.misplacement(run, last.get(run.partition))
-            if misplaced is not None:
-                refusal = self._refusal_of_misplaced(run, misplaced, were_read=run.partition in last)
-                if refusal is None:
-                    return Delivery(taken[:index], without_partitions((*taken[index:], *waiting), {run.partition}))
-            if refusal is not None:
-                if index == 0:
-                    raise self._refused(refusal)
-                return Delivery(taken[:index], (*taken[index:], *waiting))
-            last[run.partition] = run
-        return Delivery(taken, waiting)
+        misplaced = state.first_misplaced(taken)
+        end = len(taken) if misplaced is None else misplaced.at
+        for index, run in enumerate(taken[:end]):
+            if run.is_error and (refusal := self._refusal_of_events(run)) is not None:
+                return self._delivered_up_to(index, taken, waiting, refusal)
+        if misplaced is None:
+            return Delivery(taken, waiting)
+        refusal = self._refusal_of_misplaced(misplaced)
+        if refusal is None:
+            return Delivery(taken[:end], without_partitions((*taken[end:], *waiting), {misplaced.run.partition}))
+        return self._delivered_up_to(end, taken, waiting, refusal)
+
+    def _delivered_up_to(
+        self, end: int, taken: tuple[Run, ...], waiting: tuple[Run, ...], refusal: KafkaException
+    ) -> Delivery:
+        """Return the runs before ``end``, at which nothing may be handed over; raises ``refusal`` if there are none."""
+        if end == 0:
+            raise self._refused(refusal)
+        return Delivery(taken[:end], (*taken[end:], *waiting))
 
     def _refused(self, refusal: KafkaException) -> KafkaException:
         self.table.tell(CallEnded())
@@ -248,10 +252,11 @@ class ConfluentConsumer:
         self.library.record_fatal(run.messages)
         return forbidden_reset(run.partition, run.messages[0])
 
-    def _refusal_of_misplaced(self, run: Run, misplacement: Misplacement, *, were_read: bool) -> KafkaException | None:
+    def _refusal_of_misplaced(self, misplaced: MisplacedRun) -> KafkaException | None:
         """Return the error of a truncated log, or of one that ends too early; None where it is to be sought again."""
+        run, misplacement = misplaced.run, misplaced.misplacement
         partition, row = run.partition, self.table.state.row(run.partition)
-        if misplacement.shows_truncation(were_read=row.was_read or were_read):
+        if misplacement.shows_truncation(were_read=misplaced.were_read):
             self.table.tell(Truncated(partition, misplacement))
             return log_truncated(partition, misplacement)
         end = self.library.end_of(partition)
