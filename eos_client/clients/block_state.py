@@ -86,7 +86,7 @@ class BlockState:
         if self.failure is not None:
             raise self.failure
 
-    def begin_call(self) -> None:
+    def record_use(self) -> None:
         """Record that the application uses the block; raises the failure, if there is one."""
         self._inner_refused = False
         self.check()
@@ -127,7 +127,7 @@ class _CallInBlock:
         self._harmless = harmless
 
     def __enter__(self) -> None:
-        self._block.begin_call()
+        self._block.record_use()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is not None and not isinstance(error, self._harmless):

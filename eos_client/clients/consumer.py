@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 
 def _hands_over(method: Callable[Concatenate[EosConsumer, P], T]) -> Callable[Concatenate[EosConsumer, P], T]:
-    """Hand over what ``method`` returns, with the state that it has left for this; never inside another call.
+    """Hand over records and ``_state_with_records`` together; nested calls are refused.
 
     Assigning the state is the last step: whatever breaks the call off before makes the records come again. Python runs
     no signal handler after it, as nothing is called any more.

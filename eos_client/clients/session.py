@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from eos_client import errors
@@ -28,7 +27,7 @@ from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.producer.output_arguments import write_by
 from eos_client.confluent.serialisation import Serializers
-from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, GateRule, WorkEnded
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, WorkEnded
 from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import Act, Phase, TransactionEvent, TransactionLifecycle, TransactionState
@@ -734,16 +733,17 @@ class TransactionSession:
         self._recovery.report()
 
     def _record_aborted(self, attempt: Attempt) -> None:
-        aborted = self._end_as_aborted(attempt.abort_reason, attempt.abort_rule, inside_revoke=attempt.inside_revoke)
-        self._lifecycle.on(TransactionEvent.RECORDED)
-        self.endings.count_aborted(replace(aborted, refused_by_group=attempt.refused_by_group))
-
-    def _end_as_aborted(self, reason: str, rule: GateRule | None = None, *, inside_revoke: bool) -> TransactionAborted:
-        """Rewind, and record that nothing of the transaction was committed; returns the event to count."""
-        records_in = record_count(self.consumer.positions)
-        self._rewind(inside_revoke=inside_revoke)
+        reason, rule = attempt.abort_reason, attempt.abort_rule
+        aborted = TransactionAborted(
+            reason=reason,
+            rule=rule,
+            records_in=record_count(self.consumer.positions),
+            refused_by_group=attempt.refused_by_group,
+        )
+        self._rewind(inside_revoke=attempt.inside_revoke)
         self.endings.record(Ending(Outcome.ABORTED, reason, rule))
-        return TransactionAborted(reason=reason, rule=rule, records_in=records_in)
+        self._lifecycle.on(TransactionEvent.RECORDED)
+        self.endings.count_aborted(aborted)
 
     def _record_held(self, attempt: Attempt) -> None:
         ruling, snapshot = needed(attempt.decided)

@@ -72,6 +72,12 @@ class StartsFound(NamedTuple):
     starts: Mapping[InputPartition, CommittedOffset | None]
 
 
+class StartEpochDropped(NamedTuple):
+    """The leader epoch of the start of ``partition``, which lies beyond the end of its log, is not to be validated."""
+
+    partition: InputPartition
+
+
 class Fetched(NamedTuple):
     """The library has brought ``runs``."""
 

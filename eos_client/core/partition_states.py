@@ -114,7 +114,7 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
     needs_seek: bool = False
     """The library is elsewhere, so what it brings is dropped."""
     reached: int | None = None
-    """What begins there or beyond may be from before the last seek."""
+    """Records at or beyond this offset may have been fetched before the last seek."""
     attempts: int = 0
     """How often in a row records came from elsewhere."""
     truncation: Misplacement | None = None
@@ -187,7 +187,7 @@ class PartitionState(msgspec.Struct, frozen=True, gc=False):
 
 
 class MisplacedRun(NamedTuple):
-    """The ``run`` at position ``at`` begins too early; ``were_read``: whether records of its partition come before it."""
+    """The ``run`` at position ``at`` begins too early; ``were_read``: whether records of its partition precede it."""
 
     at: int
     run: Run
@@ -201,7 +201,7 @@ _NO_POSITIONS: InputPositions = MappingProxyType({})
 
 
 class ConsumerState(msgspec.Struct, frozen=True, gc=False):
-    """Everything that is true of a consumer's partitions. Sets of partitions save a look at all rows in each call."""
+    """Everything that is true of a consumer's partitions. The sets are indexes, so that no call scans all rows."""
 
     reset_policy: ResetPolicy = ResetPolicy.EARLIEST
     rows: Mapping[InputPartition, PartitionState] = _NO_ROWS
@@ -210,7 +210,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     due: Partitions = NO_PARTITIONS
     """Those of which the library must be told something."""
     asking: Partitions = NO_PARTITIONS
-    """Those about whose start the group has to be asked, or told."""
+    """Those whose start must be looked up or committed."""
     stopping: Partitions = NO_PARTITIONS
     """Those that stop all, until the application has chosen where they go on."""
     paused: Partitions = NO_PARTITIONS
@@ -271,6 +271,11 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     def awaiting_first(self) -> Partitions:
         """The partitions whose start the library may still look up."""
         return frozenset(p for p in self.odd if self.rows[p].awaits_first_record)
+
+    @property
+    def pausable(self) -> Partitions:
+        """The partitions that may be paused for a while; the application's own pauses are left alone."""
+        return self.assigned - self.paused - self.awaiting_first
 
     @property
     def unsettled(self) -> Partitions:
@@ -484,7 +489,7 @@ def _unassigned_by_hand(state: ConsumerState, event: events.UnassignedByHand) ->
 
 
 def _retained(state: ConsumerState, event: events.Retained) -> ConsumerState:
-    return _withheld(_expected(state, event.partitions), event.partitions)
+    return _started_anew(_expected(state, event.partitions), event.partitions)
 
 
 def _departed(state: ConsumerState, event: events.Departed) -> ConsumerState:
@@ -509,7 +514,7 @@ def _left_by_hand(row: PartitionState) -> PartitionState:
     )
 
 
-def _withheld(state: ConsumerState, partitions: Partitions) -> ConsumerState:
+def _started_anew(state: ConsumerState, partitions: Partitions) -> ConsumerState:
     """Let ``partitions``, of which the library may have read elsewhere, start anew at the group's offset."""
 
     def withhold(row: PartitionState) -> PartitionState:
@@ -546,6 +551,13 @@ def _starts_found(state: ConsumerState, event: events.StartsFound) -> ConsumerSt
         row = replace(row, start=start)
         changed[partition] = _decided(row, start, state.reset_policy) if start.is_withheld else row
     return _with_rows(state, changed)
+
+
+def _start_epoch_dropped(state: ConsumerState, event: events.StartEpochDropped) -> ConsumerState:
+    row = state.row(event.partition)
+    if row.start is None:
+        return state
+    return _with_rows(state, {event.partition: replace(row, start=replace(row.start, epoch=None))})
 
 
 def _decided(row: PartitionState, start: Start, policy: ResetPolicy) -> PartitionState:
@@ -602,7 +614,7 @@ def _begin_again(state: ConsumerState) -> ConsumerState:
     back = frozenset(p for p in state.departed if state.row(p).is_assigned and not state.row(p).is_withheld)
     chosen = frozenset(p for p in back if state.row(p).start is None and state.row(p).next is not None)
     state = _each(state, chosen, lambda row: replace(row, needs_seek=True))
-    return _withheld(state, back - chosen)
+    return _started_anew(state, back - chosen)
 
 
 def _arrived(row: PartitionState, run: Run) -> tuple[PartitionState, bool]:
@@ -821,7 +833,7 @@ def _interrupted(state: ConsumerState, event: events.Interrupted) -> ConsumerSta
             else:
                 row = replace(row, start=replace(row.start or Start(), may_miss_records=True))
         changed[partition] = row
-    return _withheld(_with_rows(state, changed), frozenset(withheld))
+    return _started_anew(_with_rows(state, changed), frozenset(withheld))
 
 
 _CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
@@ -836,6 +848,7 @@ _CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
     events.Departed: _departed,
     events.EndsFound: _ends_found,
     events.StartsFound: _starts_found,
+    events.StartEpochDropped: _start_epoch_dropped,
     events.Fetched: _fetched,
     events.Passed: _passed,
     events.EventsTaken: _events_taken,

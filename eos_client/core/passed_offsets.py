@@ -24,10 +24,10 @@ class PassedOffset(NamedTuple):
     leader_epoch: int | None
 
 
-def ends_in_markers_of_others(partitions: Partitions) -> Partitions:
-    """Return those of ``partitions`` into which the commit itself writes nothing: else it would have no end.
+def without_offsets_log(partitions: Partitions) -> Partitions:
+    """Return ``partitions`` without those of ``__consumer_offsets``.
 
-    A transaction of offsets alone leaves its records and its marker in the group's own log, and nowhere else.
+    Each commit writes its offsets and its marker there, so the end of such a partition would never be reached.
     """
     return frozenset(partition for partition in partitions if partition.topic != OFFSETS_LOG)
 

@@ -125,13 +125,13 @@ def _gaps(offsets: Sequence[int]) -> OffsetGaps:
     return tuple((before + 1, after) for before, after in pairwise(offsets) if before + 1 < after)
 
 
-def take(waiting: Sequence[Run], count: int, withheld: Partitions) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
-    """Return the first ``count`` messages of ``waiting`` that are not of ``withheld`` partitions, and what is left."""
+def take(waiting: Sequence[Run], count: int, paused: Partitions) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+    """Return the first ``count`` messages of ``waiting`` that are not of ``paused`` partitions, and what is left."""
     taken: list[Run] = []
     left: list[Run] = []
     for run in waiting:
         size = len(run.messages)
-        if count <= 0 or run.partition in withheld:
+        if count <= 0 or run.partition in paused:
             left.append(run)
         elif size <= count:
             taken.append(run)

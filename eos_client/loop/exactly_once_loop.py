@@ -352,7 +352,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _work_and_end(self) -> tuple[Ending, Partitions, bool] | None:
         """Return how the transaction has ended, of which partitions, and whether that shows which records were refused.
 
-        None where it has not ended, or where that is recorded.
+        None while it is open, or if its end was recorded here.
         """
         brings_progress, work = False, None
         try:

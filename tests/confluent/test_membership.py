@@ -252,7 +252,7 @@ def test_a_generation_missed_while_stopped_in_a_call_loses_everything(library, f
     for generation_id, number in (1, 0), (3, 1):
         generation = GroupGeneration(generation_id, "one")
         monkeypatch.setattr(membership, "snapshot", lambda now=generation: MembershipSnapshot(None, now))
-        membership.begin_call()
+        membership.record_call_time()
         if generation_id > 1:
             clock.sleep(stopped_s)
         library.raw.callbacks["on_assign"](library.raw, to_kafka(number))
@@ -308,7 +308,7 @@ def test_a_readmission_behind_an_interrupted_callback_is_replayed(library, follo
     for generation_id in 1, 3:
         snapshot = MembershipSnapshot(None, GroupGeneration(generation_id, "one"))
         monkeypatch.setattr(membership, "snapshot", lambda now=snapshot: now)
-        membership.begin_call()
+        membership.record_call_time()
         if generation_id == 1:
             membership._on_assign(None, to_kafka(0))
         else:

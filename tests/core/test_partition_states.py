@@ -422,9 +422,7 @@ class Partitions(RuleBasedStateMachine):
 
     @rule(is_broken_off=st.booleans())
     def is_drained(self, is_broken_off: bool) -> None:
-        pausing = frozenset(
-            p for p in self.state.assigned - self.state.paused if not self.state.rows[p].awaits_first_record
-        )
+        pausing = self.state.pausable
         self.tell(CallBegan(), DrainBegan(), LibraryPauses(pausing))
         self.library.pause(pausing)
         if is_broken_off:

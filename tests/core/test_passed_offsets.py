@@ -6,7 +6,7 @@ import pytest
 
 from eos_client.core.internal_logs import OFFSETS_LOG
 from eos_client.core.model import InputPartition
-from eos_client.core.passed_offsets import PassedOffset, ends_in_markers_of_others, passed_run
+from eos_client.core.passed_offsets import PassedOffset, passed_run, without_offsets_log
 from eos_client.core.record_runs import Run
 
 P0 = InputPartition("orders", 0)
@@ -22,4 +22,4 @@ def test_nothing_is_passed_at_an_unknown_offset_or_up_to_the_next_one(next_offse
 
 
 def test_a_commit_of_the_groups_own_log_would_have_no_end():
-    assert ends_in_markers_of_others(frozenset({P0, InputPartition(OFFSETS_LOG, 7)})) == {P0}
+    assert without_offsets_log(frozenset({P0, InputPartition(OFFSETS_LOG, 7)})) == {P0}

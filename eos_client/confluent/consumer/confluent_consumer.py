@@ -60,7 +60,7 @@ from eos_client.core.partition_events import (
     WorkTakenBack,
 )
 from eos_client.core.partition_states import BEGINNING, ConsumerState, MisplacedRun, apply
-from eos_client.core.passed_offsets import PassedOffset, ends_in_markers_of_others, passed_run
+from eos_client.core.passed_offsets import PassedOffset, passed_run, without_offsets_log
 from eos_client.core.record_runs import Run, message_count, messages_of, runs, take, without_partitions
 from eos_client.ports import Clock, MembershipSnapshot, input_partitions
 
@@ -266,7 +266,7 @@ class ConfluentConsumer:
         return beyond_the_end(partition, misplacement.expected, run.first_offset)
 
     def handed_over(self, delivery: Delivery) -> ConsumerState:
-        """Return the state in which the application has what is delivered; assigning it is the last step of a call."""
+        """Record when work began, and whether events are delivered; return the state that the call assigns last."""
         self.has_delivered_events = delivery.has_events
         if delivery.runs and not self.table.state.positions:
             self.work_since = self._clock()
@@ -274,7 +274,7 @@ class ConfluentConsumer:
 
     @owned(claims=True)
     def hand_over_passed(self) -> bool:
-        """Count the offsets without records that the client library has passed as handed over; whether there are any.
+        """Hand over the offsets without records that the client library has passed; return whether there were any.
 
         The library's position is read now. It moves in the order in which records are handed over, and a seek takes it
         away until something comes from there.
@@ -290,7 +290,7 @@ class ConfluentConsumer:
         unsettled = ours & table.state.unsettled
         table.tell(RewindsRepeated(unsettled))
         table.perform_due()
-        passed = self.library.passed_offsets(ends_in_markers_of_others(ours - unsettled))
+        passed = self.library.passed_offsets(without_offsets_log(ours - unsettled))
         starting = passed.keys() & table.state.awaiting_first
         self._check_starts({partition: passed[partition] for partition in starting})
         next_offsets = {partition: table.state.row(partition).next for partition in passed.keys() - starting}

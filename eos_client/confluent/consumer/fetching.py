@@ -50,12 +50,12 @@ class Fetching:
     _starts: StartOffsets
     _clock: Clock
     _queue_was_emptied: bool = field(default=False, init=False)
-    _withheld_all: bool = field(default=False, init=False)
+    _brought_nothing_ready: bool = field(default=False, init=False)
 
     def fetch(self, count: int, timeout: float) -> None:
         """Fetch up to ``count`` messages and let them wait; serves callbacks."""
         table, membership, guard = self._table, self._membership, self._library.guard
-        membership.begin_call()
+        membership.record_call_time()
         if table.state.departed:
             table.tell(LibraryCallBegan())
         # Only an empty queue syncs a generation, so there is no point in reading it during a backlog.
@@ -71,7 +71,7 @@ class Fetching:
         if guard.error is not None:
             table.tell(CallEnded())
             guard.raise_kept()
-        self._withheld_all = bool(messages) and not table.state.has_ready
+        self._brought_nothing_ready = bool(messages) and not table.state.has_ready
 
     def _receive(self, fetched: list[Run]) -> None:
         table, starts = self._table, self._starts
@@ -120,7 +120,7 @@ class Fetching:
         """Fetch; if every message was withheld, fetch again until ``timeout``."""
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         self.fetch(count, timeout)
-        while self._withheld_all and (left_s := deadline - self._clock()) > 0:
+        while self._brought_nothing_ready and (left_s := deadline - self._clock()) > 0:
             self.fetch(count, left_s if timeout >= 0 else timeout)
 
     # -- serving callbacks -------------------------------------------------------------------------------------------
@@ -172,9 +172,8 @@ class Fetching:
             self._table.tell(CallEnded())
 
     def _pause_all(self) -> None:
-        state = self._table.state
         self._table.tell(DrainBegan())
-        self._table.pause(state.assigned - state.paused - state.awaiting_first)
+        self._table.pause(self._table.state.pausable)
 
     def _resume_all(self) -> None:
         self._table.tell(DrainEnded())
@@ -201,7 +200,7 @@ class Fetching:
         Raises what ``require_not_given_up`` does once there are none left.
         """
         if self._library.take_awaits_fatal_event():
-            self._membership.begin_call()
+            self._membership.record_call_time()
             messages = self._fetch_raw(_PREFETCH_STEP, 0)
             self._table.tell(Fetched(tuple(runs(messages))))
         events = tuple(run for run in self._table.state.waiting if run.is_error)

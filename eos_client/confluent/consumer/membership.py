@@ -160,8 +160,8 @@ class Membership:
 
     # -- around the calls into the library ---------------------------------------------------------------------------
 
-    def begin_call(self) -> None:
-        """Begin a call into the library, which may run callbacks."""
+    def record_call_time(self) -> None:
+        """Record that a call into the library begins, which may run callbacks."""
         self._calls_at_s = self._calls_at_s[1], self._clock()
 
     def begin_sync(self) -> GroupGeneration:

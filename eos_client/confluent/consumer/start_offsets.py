@@ -21,6 +21,7 @@ from eos_client.confluent.failures.position_failures import no_offset
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions, format_partitions
 from eos_client.core.partition_events import (
     EndsFound,
+    StartEpochDropped,
     StartsFound,
 )
 from eos_client.core.partition_states import ResetPolicy
@@ -142,7 +143,7 @@ class StartOffsets:
                 continue
             end = self._library.end_of(run.partition)
             if end is not None and end < start.offset:
-                self._table.tell(StartsFound({run.partition: CommittedOffset(start.offset, "")}))
+                self._table.tell(StartEpochDropped(run.partition))
 
     def _record_answer(self, needed: Partitions, *, has_answered: bool) -> None:
         """Report every _REPORT_AFTER_S seconds that the group does not say where ``needed`` start."""
