@@ -54,6 +54,11 @@ class OpenWork:
                 else "this consumer's records are in an open transaction of another producer: end that one first, by a "
                 "block of that producer, or by its close(), after which the records are consumed again"
             )
+        elif before.has_unfinished_end:
+            raise misplaced_call(
+                "the end of this consumer's last block was broken off, and only its own producer can finish it: enter "
+                "the next block with that one, or close it, after which the records are consumed again"
+            )
         if self._has_lost_records or (before is not None and before.has_let_records_come_again):
             session.fail_next_block("records that were handed over before this block come again, or went elsewhere")
         self._has_lost_records = False

@@ -161,6 +161,11 @@ class EosProducer:
                     f"the producer {self.transactional_id!r} has an open transaction with another consumer: end that "
                     "one first, by blocks with that consumer until the outcome is not SKIPPED"
                 )
+            if session is not None and session.has_unfinished_end:
+                raise misplaced_call(
+                    f"the end of the last block of the producer {self.transactional_id!r} was broken off, and its own "
+                    "consumer has to finish it: enter the next block with that one, or close it"
+                )
             needs_resume = session is not None and session.state.needs_resume
             session = TransactionSession(
                 *(member, self.adapter, self._serializers, self._hook, self.counters, self._clock),

@@ -112,6 +112,12 @@ class TransactionSession:
         return is_in_block or self.state.has_begun or self.state.outcome_is_pending
 
     @property
+    def has_unfinished_end(self) -> bool:
+        """Whether an end was broken off that both clients can still finish: the rewind may be due, or its report."""
+        is_broken_off = self.state.needs_resume or self.block.leaving is not None
+        return is_broken_off and not (self.is_producer_closed or self.consumer.membership.state.is_closed)
+
+    @property
     def has_unprocessed_work(self) -> bool:
         """Whether there are records or outputs of which more outputs may follow."""
         return self._has_unfinished_outputs or self.consumer.has_unprocessed_records
@@ -409,9 +415,10 @@ class TransactionSession:
             self._abort_for_closing(f"{leaving.reason}, and the producer was closed", is_counted=has_work)
         elif has_work and self.block.is_open:
             self._abort_for_closing("the producer was closed inside its block")
-        elif has_work and self.state.has_begun:
+        elif has_work and (self.state.has_begun or self.state.needs_resume):
             self.has_let_records_come_again = self.consumer.has_unprocessed_records
-            self._abort_for_closing("the producer was closed while the gate held the transaction")
+            held = "the gate held the transaction" if self.state.has_begun else "an abort was not finished"
+            self._abort_for_closing(f"the producer was closed while {held}")
 
     def _abort_for_closing(self, reason: str, *, is_counted: bool = True) -> None:
         """Let the records come again, and abort; what an application's callback raises meanwhile changes nothing."""

@@ -210,9 +210,8 @@ class Transaction:
         if is_another or not session.block.is_open:
             if is_another:
                 self._on_outcome(Outcome.ABORTED, "another block was entered inside this one")
-            if (
-                not session.block.is_open and session.has_unprocessed_work
-            ):  # records were consumed after the block was given up
+            # Records may have been consumed after the block was given up.
+            if not session.block.is_open and session.has_unprocessed_work:
                 session.abort("a block was given up")
             if error is None:
                 raise _given_up()

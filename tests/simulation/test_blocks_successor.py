@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from unittest.mock import Mock
 
 import pytest
 
 from eos_client import Outcome
-from eos_client.errors import ProducerFencedError
+from eos_client.clients.session import TransactionSession
+from eos_client.errors import ClientClosedError, ProducerFencedError, TransactionStateError
+from tests.simulation.broken_off import StrikeError, strides, struck_runs
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.support.protocols import PROTOCOLS
+
+EVERY_STEP = 7
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -62,3 +67,47 @@ def test_a_seek_after_the_fence_decides_where_the_successor_reads_on(stage, coun
     with producer.transaction(consumer):
         got = stage.collect(consumer, 3)
     assert sorted(message.value() for message in got) == [b"0-6", b"1-6", b"2-6"]
+
+
+class _GivenUpError(Exception):
+    """Makes a block abort."""
+
+
+@pytest.mark.parametrize("closes", [False, True], ids=["stays", "is closed"])
+@strides(EVERY_STEP)
+def test_what_a_broken_off_abort_leaves_is_finished_before_another_producer_goes_on(closes, first):
+    def aborted(strike, steps=None):
+        stage = SimulatedStage(records=4, partitions=1)
+        producer, consumer = stage.producer(), stage.subscribed()
+        block = producer.transaction(consumer)
+        block.__enter__()
+        for message in stage.collect(consumer, 4):
+            producer.produce(SINK, message.value())
+        with suppress(StrikeError), strike.armed(steps):
+            block.__exit__(_GivenUpError, _GivenUpError(), None)
+        return stage, producer, consumer
+
+    for (stage, producer, consumer), strike in struck_runs(aborted, EVERY_STEP, first=first, steps_min=300):
+        other = stage.producer(transactional_id="another")
+        if closes:
+            producer.close()
+        for each in (other, producer, producer, other):  # the first entry may be refused as nested
+            with suppress(TransactionStateError, ClientClosedError):
+                copy(stage, each, consumer, 10)
+        stage.copy_the_rest(other, consumer)
+        assert stage.outputs == stage.inputs, strike.struck
+
+
+def test_a_producer_whose_abort_was_broken_off_finishes_it_before_it_serves_another_consumer(monkeypatch):
+    stage = SimulatedStage(records=4, partitions=1)
+    producer, consumer, another = stage.producer(), stage.subscribed(), stage.consumer()
+    with suppress(_GivenUpError, StrikeError), producer.transaction(consumer):
+        stage.collect(consumer, 4)
+        producer.produce(SINK, b"aborted")
+        monkeypatch.setattr(TransactionSession, "_rewind", Mock(side_effect=StrikeError))
+        raise _GivenUpError
+    monkeypatch.undo()
+    with pytest.raises(TransactionStateError, match="its own consumer has to finish it"):
+        producer.transaction(another)
+    consumer.close()
+    producer.transaction(another)
