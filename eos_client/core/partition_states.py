@@ -768,7 +768,7 @@ def _chosen(state: ConsumerState, event: events.Chosen) -> ConsumerState:
             return anew
         if event.offset >= 0:
             anew = replace(anew, epochs=with_epoch_at(row.epochs, event.offset, event.epoch))
-        return replace(anew, start=None, next=event.offset)
+        return replace(anew, start=None, next=event.offset, is_checked=event.offset >= 0)
 
     return _each(_without_waiting(state, frozenset({event.partition})), [event.partition], choose)
 

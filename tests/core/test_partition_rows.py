@@ -995,7 +995,7 @@ def test_a_choice_ends_what_was_due():
     state = after(Chosen(P0, 30), state=before)
     assert (state.due_seeks, state.truncations, state.waiting, state.odd) == ({}, {}, (), frozenset())
     row = state.row(P0)
-    assert (row.is_checked, row.was_read, row.reached) == (False, False, None)
+    assert (row.is_checked, row.was_read, row.reached) == (True, False, None)
 
 
 def test_a_choice_drops_only_its_own_records_that_wait():
@@ -1046,8 +1046,13 @@ def test_a_seek_to_what_is_not_next_stays_due():
 
 
 def test_a_seek_that_is_not_due_checks_nothing():
-    state = after(Chosen(P0, 10), Sought(P0, 10), state=reading(P0))
+    state = after(Chosen(P0, -2), Sought(P0, 10), state=reading(P0))
     assert not state.row(P0).is_checked
+
+
+@pytest.mark.parametrize(("offset", "is_checked"), [(0, True), (30, True), (-1, False), (-2, False), (None, False)])
+def test_records_before_an_offset_that_was_chosen_are_misplaced(offset, is_checked):
+    assert after(Chosen(P0, offset), state=reading(P0)).row(P0).is_checked is is_checked
 
 
 def test_the_seek_of_what_is_not_assigned_is_not_due():

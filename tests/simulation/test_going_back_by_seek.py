@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, KafkaException, TopicPartition
 
 from eos_client import Outcome
+from eos_client.errors import InputPositionError
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
@@ -106,3 +107,22 @@ def test_a_seek_forward_gives_nothing_back(stage, clients):
     with producer.transaction(consumer):
         assert [message.offset() for message in stage.collect(consumer, 1)] == [2]
     assert committed(stage) == [RECORDS]
+
+
+def test_a_seek_beyond_the_end_of_the_log_does_not_begin_again(stage, clients):
+    producer, consumer = clients
+    with producer.transaction(consumer):
+        stage.collect(consumer, RECORDS)
+    seek(consumer, 100)
+    with pytest.raises(InputPositionError, match="offset 100, which lies beyond the end of its log"):
+        consumer.consume(1, 5.0)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_an_assignment_beyond_the_end_of_the_log_does_not_begin_again(reset):
+    stage = SimulatedStage(records=RECORDS, partitions=1)
+    consumer = stage.consumer(auto_offset_reset=reset)
+    consumer.subscribe([SOURCE], on_assign=lambda c, _: c.incremental_assign([TopicPartition(SOURCE, 0, 100)]))
+    stage.cluster.after(1.0, lambda: stage.load(1))
+    with pytest.raises(InputPositionError, match="offset 100, which lies beyond the end of its log"):
+        stage.collect(consumer, 1)

@@ -60,8 +60,8 @@ def beyond_the_end(partition: InputPartition, expected: int, found: int) -> Kafk
     """Return the error for a partition whose position the log does not reach."""
     message = (
         f"{partition} was to be read on at offset {expected}, which lies beyond the end of its log: the log was "
-        "truncated, or the topic was deleted and created again. Which of its records were processed cannot be known; "
-        f"the client library offered offset {found}. {_RESET_FIRST}"
+        "truncated, the topic was deleted and created again, or the application has chosen that offset. Which of its "
+        f"records were processed cannot be known; the client library offered offset {found}. {_RESET_FIRST}"
     )
     return KafkaInputPositionError(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, message), message, *partition, expected)
 
