@@ -91,7 +91,7 @@ class EosConsumer:
     owners start there too. An ``on_assign`` that assigns an offset of its own wins, and then nothing is committed. A
     position that retention has deleted goes on at the start of the log. ``poll`` and ``consume`` raise
     InputPositionError for a position beyond the end of the log, and with ``auto.offset.reset=error`` for one that is
-    missing or was deleted.
+    missing or was deleted. So it is with a position that the application has chosen by ``seek`` or ``assign``.
 
     ``key.deserializer`` and ``value.deserializer`` are those of ``confluent_kafka.DeserializingConsumer``, but here
     ``consume`` works too, and it is ``key()`` and ``value()`` of a record that raise InputUnreadableError.
@@ -248,7 +248,8 @@ class EosConsumer:
         one, no longer count as processed, and their offsets are not committed. If an asynchronous exception (of a
         signal handler, say) interrupts a call before the first record is handed over, ``OFFSET_END`` is looked up again
         and records written meanwhile are skipped. Where that matters, seek to the high watermark that
-        ``get_watermark_offsets`` returns.
+        ``get_watermark_offsets`` returns. Raises ValueError for librdkafka's ``OFFSET_TAIL``: count back from that
+        watermark, too.
         """
         self.member.seek(partition)
 

@@ -184,7 +184,6 @@ def test_what_was_chosen_during_a_seek_is_not_taken_back(library):
     chosen_in.tell(StartsFound({ZERO: CommittedOffset(7, "")}))
     chosen_in.perform_due()
     assert chosen_in.state.next_offsets == {ZERO: 3}
-    assert not chosen_in.state.row(ZERO).is_checked
 
 
 # -- pauses ------------------------------------------------------------------------------------------------------------
@@ -259,6 +258,14 @@ def test_a_seek_that_the_library_refuses_moves_nothing(member):
     member.library.raw.failing["seek"] = [KafkaException("erroneous state")]
     with pytest.raises(KafkaException):
         member.seek(TopicPartition("orders", 0, 7))
+    assert not member.state.rows
+
+
+@pytest.mark.parametrize("offset", [-2005, -3])
+def test_a_seek_that_counts_from_the_end_is_refused(member, offset):
+    with pytest.raises(ValueError, match="counts from the end of the log"):
+        member.seek(TopicPartition("orders", 0, offset))
+    assert member.library.raw.asked == []
     assert not member.state.rows
 
 

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException
+from confluent_kafka import OFFSET_END, OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException
 
 from eos_client.config.client_settings import safe_consumer_settings
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
@@ -315,7 +315,13 @@ class ConfluentConsumer:
         self.table.tell(PutBack(tuple(runs(list(batch)))))
 
     def seek(self, partition: TopicPartition) -> None:
-        """Continue at ``partition.offset``; records of it that wait to be handed over are dropped."""
+        """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
+
+        Raises ValueError for librdkafka's OFFSET_TAIL: which of the records that were handed over lie before it is not
+        known.
+        """
+        if isinstance(partition, TopicPartition):  # what is none is refused by the library
+            _refuse_offset_from_the_end(partition)
         self.library.raw.seek(partition)
         key, state = InputPartition(partition.topic, partition.partition), self.table.state
         if partition.offset >= 0 or partition.offset in _BEFORE_UNCOMMITTED:
@@ -500,3 +506,12 @@ def _choice(partition: TopicPartition) -> Chosen:
     """Return what the application has chosen for ``partition``."""
     offset = None if partition.offset in _GROUP_DECIDES else partition.offset
     return Chosen(InputPartition(partition.topic, partition.partition), offset, partition.leader_epoch)
+
+
+def _refuse_offset_from_the_end(partition: TopicPartition) -> None:
+    if partition.offset < 0 and partition.offset not in (OFFSET_END, *_BEFORE_UNCOMMITTED):
+        raise ValueError(
+            f"seek() of {partition.topic}[{partition.partition}] to offset {partition.offset}, which counts from the "
+            "end of the log: which records come again would not be known. Seek to an offset that you have counted back "
+            "from the end that get_watermark_offsets() returns, or to OFFSET_BEGINNING, OFFSET_END or OFFSET_STORED"
+        )
