@@ -838,6 +838,11 @@ def test_a_commit_leaves_the_work_that_lies_beyond_it(offset, left, departs):
     assert state.owned_positions == ({} if departs else state.positions)
 
 
+def test_a_commit_of_nothing_new_in_one_partition_takes_the_work_of_another():
+    state = after(Committed({P0: 5, P1: 20}), state=reading(P0, P1))
+    assert set(state.positions) == {P0}
+
+
 def test_a_commit_of_another_partition_changes_nothing():
     before = reading(P0)
     assert after(Committed({P1: 99}), state=before) == before
@@ -1001,6 +1006,32 @@ def test_a_choice_ends_what_was_due():
 def test_a_choice_drops_only_its_own_records_that_wait():
     before = after(Fetched((news(P0),)), state=reading(P0, P1, waiting_until=25))
     assert after(Chosen(P0, 30), state=before).waiting == (run(P1, 20, 25), news(P0))
+
+
+def test_an_assignment_by_hand_ends_what_was_due():
+    before = after(Aborted(), state=reading(P0, waiting_until=25))
+    assert (before.row(P0).needs_seek, before.row(P0).reached) == (True, 25)
+    state = after(AssignedByHand(ONLY, replaces=False, without_group=False), state=before)
+    row = state.row(P0)
+    assert (row.needs_seek, row.reached, row.is_checked, row.was_read) == (False, None, False, False)
+    assert not state.due
+
+
+def test_what_the_application_gives_up_keeps_its_work_and_its_pause():
+    read = (handed(run(P0, 40, 42)), Processed(), handed(run(P0, 42, 45)), Paused(ONLY))
+    before = after(Departed(ONLY), *started(P0, at=40), *read, state=reading(P0)).row(P0)
+    row = after(Departed(ONLY), *started(P0, at=40), *read, UnassignedByHand(ONLY), state=reading(P0)).row(P0)
+    assert (row.next, row.work, row.processed, row.orphan) == (45, before.work, 42, before.orphan)
+    assert (row.is_paused, row.library_paused) == (True, True)
+    assert not row.is_assigned
+
+
+def test_the_start_of_one_partition_is_found_though_another_needs_none():
+    state = after(
+        Assigned(frozenset({P1})), StartsFound(dict.fromkeys((P0, P1), CommittedOffset(7, ""))), state=settled(P0)
+    )
+    assert state.row(P1).start.is_known
+    assert state.row(P0).start is None
 
 
 def test_what_is_left_to_the_group_keeps_its_start():
