@@ -174,16 +174,18 @@ def test_a_seek_that_was_broken_off_is_still_due(table, library):
     assert not table.state.due_seeks
 
 
-def test_what_was_chosen_during_a_seek_is_not_taken_back(library):
+@pytest.mark.parametrize("offset", [3, -2])
+def test_what_was_chosen_during_a_seek_is_not_taken_back(library, offset):
     class Choosing(Raw):
         def seek(self, place: TopicPartition) -> None:
-            chosen_in.tell(Chosen(ZERO, 3))
+            chosen_in.tell(Chosen(ZERO, offset))
 
     chosen_in = withheld(library)
     library.raw = Choosing()
     chosen_in.tell(StartsFound({ZERO: CommittedOffset(7, "")}))
     chosen_in.perform_due()
-    assert chosen_in.state.next_offsets == {ZERO: 3}
+    assert chosen_in.state.next_offsets == {ZERO: offset}
+    assert chosen_in.state.row(ZERO).is_checked is (offset >= 0)
 
 
 # -- pauses ------------------------------------------------------------------------------------------------------------

@@ -38,12 +38,12 @@ def test_a_membership_is_its_number_and_its_member_id_and_nothing_else():
 
 
 def test_the_values_of_the_core_are_frozen():
-    for value, field in (
-        (GroupGeneration(1, "m"), "generation_id"),
-        (InputPosition(1, 2, UNJOINED), "next_offset"),
-        (ProducerLimits(), "commit_timeout_s"),
+    for value, field, refusal in (
+        (GroupGeneration(1, "m"), "generation_id", dataclasses.FrozenInstanceError),
+        (InputPosition(1, 2, UNJOINED), "next_offset", AttributeError),
+        (ProducerLimits(), "commit_timeout_s", dataclasses.FrozenInstanceError),
     ):
-        with pytest.raises(AttributeError):
+        with pytest.raises(refusal):
             setattr(value, field, 9)
 
 

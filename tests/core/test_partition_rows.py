@@ -721,7 +721,7 @@ def test_under_a_known_epoch_nothing_new_is_remembered():
     assert state.row(P0).epochs[-1] == (20, 4)
 
 
-def test_records_are_in_hand_until_they_are_processed():
+def test_records_are_unprocessed_until_they_are_processed():
     state = reading(P0)
     assert state.has_unprocessed
     state = after(Processed(), state=state)
@@ -730,11 +730,11 @@ def test_records_are_in_hand_until_they_are_processed():
     assert after(handed(run(P0, 20, 21)), state=state).has_unprocessed
 
 
-def test_records_are_in_hand_only_while_they_are_work():
+def test_records_are_unprocessed_only_while_they_are_work():
     assert not after(Committed({P0: 20}), state=reading(P0)).has_unprocessed
 
 
-def test_records_that_are_aborted_are_not_in_hand():
+def test_records_that_are_aborted_are_not_unprocessed():
     state = after(Aborted(), state=reading(P0))
     assert not state.unprocessed
     assert after(handed(run(P0, 10, 11)), state=state).has_unprocessed

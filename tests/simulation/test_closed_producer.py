@@ -200,6 +200,23 @@ def test_a_block_that_was_committed_before_its_end_was_broken_off_stays_committe
     assert stage.outputs == stage.inputs
 
 
+def test_close_finishes_an_abort_of_held_work_that_was_broken_off(stage: Any, monkeypatch: Any) -> None:
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as held:
+        for record in stage.collect(consumer, 4):
+            held.produce(SINK, record.value())
+        close_the_gate(consumer)
+    assert held.outcome is Outcome.SKIPPED
+    monkeypatch.setattr(TransactionSession, "_rewind", mock.Mock(side_effect=Stopped))
+    with pytest.raises(Stopped):
+        producer.session(consumer).abort("a rebalance took its records")
+    monkeypatch.undo()
+    producer.close()
+    stage.cluster.rebalance()
+    stage.copy_the_rest(stage.producer(transactional_id="another"), consumer)
+    assert stage.outputs == stage.inputs
+
+
 def test_partitions_stay_the_groups_in_a_block_whose_producer_was_closed(stage: Any) -> None:
     producer, consumer = stage.producer(), stage.subscribed()
 

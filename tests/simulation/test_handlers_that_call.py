@@ -97,6 +97,12 @@ class Application:
     def pauses(self) -> None:
         self.consumer.pause(self.consumer.assignment())
 
+    def resumes(self) -> None:
+        self.consumer.resume(self.consumer.assignment())
+
+    def subscribes(self) -> None:
+        self.consumer.subscribe([self.stage.source])
+
     def commits(self) -> None:
         with no_offset():
             self.consumer.commit(asynchronous=False)
@@ -228,6 +234,15 @@ def in_turn(between: int, *numbers: int) -> pytest.MarkDecorator:
 @pytest.mark.parametrize("act", ACTS)
 def test_a_handler_that_calls_a_client_loses_and_doubles_nothing(act: str, lets_out: bool, first: int) -> None:
     assert strikes(act, lets_out=lets_out, every=EVERY_STEP, first=first) > 2000
+
+
+@pytest.mark.parametrize("act", ["pauses", "resumes", "subscribes"])
+def test_a_handler_does_not_pause_resume_or_subscribe_inside_a_call(act: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    application = Application(act, lets_out=False)
+    assert application.consumer.poll(5.0)
+    monkeypatch.setattr(application.consumer, "_report_lag", application.handler)
+    application.consumer.poll(0.0)
+    assert len(application.refusals) == 1
 
 
 @strides(EVERY_PAUSED_STEP)
