@@ -37,9 +37,10 @@ class OpenWork:
     def join(self, session: TransactionSession) -> TransactionSession:
         """Let ``session`` own the consumer's uncommitted work from now on.
 
-        Raises TransactionStateError while the session before has open work, and for a consumer whose offsets can still
-        reach the group outside transactions: served after one of ``session``, they would move the group's committed
-        offsets backwards. Where the application may hold records that come again, its next block fails.
+        Raises TransactionStateError while the session before has open work or an unfinished end, and for a consumer
+        whose offsets can still reach the group outside transactions: served after one of ``session``, they would move
+        the group's committed offsets backwards. Where the application may hold records that come again, its next block
+        fails.
         """
         before = self.session
         if before is session:
