@@ -405,8 +405,12 @@ def test_purged_records_are_reported_and_later_ones_go_their_way(backend, start,
         written(producer, topic, b"3", on_delivery=reports)
         if reports.codes[-1] is None:
             break
-    assert reports[-1] == (None, 0, 0, b"3")
-    assert set(reports.codes[2:-1]) <= {"_PURGE_QUEUE"}
+    code, _, offset, value = reports[-1]
+    assert (code, value) == (None, b"3")
+    # librdkafka's threads take the purge up later: it also meets records that were produced after it, even sent ones.
+    assert set(reports.codes[2:-1]) <= {"_PURGE_QUEUE", "_PURGE_INFLIGHT"}
+    assert offset <= reports.codes.count("_PURGE_INFLIGHT")
+    assert backend.values(topic) == [b"3"] * (offset + 1)
 
 
 def test_a_closed_producer_has_delivered_what_it_had(backend, start, reports):
