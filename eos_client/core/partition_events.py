@@ -210,12 +210,12 @@ class LibraryResumed(NamedTuple):
     partitions: Partitions
 
 
-class DrainBegan(NamedTuple):
-    """Partitions are about to be paused until the queue of the library is empty."""
+class PauseOfAllBegan(NamedTuple):
+    """Every partition is about to be paused: the consumer only serves callbacks for a while."""
 
 
-class DrainEnded(NamedTuple):
-    """The partitions that were paused for the drain are to be resumed."""
+class PauseOfAllEnded(NamedTuple):
+    """The consumer fetches records again; what was paused for that while is to be resumed."""
 
 
 class Closed(NamedTuple):

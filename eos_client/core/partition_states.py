@@ -223,7 +223,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     """Fetched and not handed over."""
     departed: Partitions = NO_PARTITIONS
     """Those that have left during the library call under way."""
-    is_draining: bool = False
+    all_are_paused: bool = False
     """Every partition is paused for a while."""
     is_in_call: bool = False
     """A call is under way, or was broken off."""
@@ -310,13 +310,13 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     def due_resumes(self) -> Partitions:
         """What the library may have paused and must not; a pause of the library outlives an assignment.
 
-        While a drain pauses all, only what has left or has come since, whose start the library has to look up.
+        While all are paused, only what has left or has come since, whose start the library has to look up.
         """
         paused = ((p, self.rows[p]) for p in self.due if self.rows[p].library_paused)
         return frozenset(
             p
             for p, row in paused
-            if not row.must_be_paused and not (self.is_draining and row.is_assigned and row.start is None)
+            if not row.must_be_paused and not (self.all_are_paused and row.is_assigned and row.start is None)
         )
 
     def due_starts(self, arrived: Iterable[Run], *, is_time: bool) -> Partitions:
@@ -818,7 +818,7 @@ def _library_resumed(state: ConsumerState, event: events.LibraryResumed) -> Cons
 
 
 def _interrupted(state: ConsumerState, event: events.Interrupted) -> ConsumerState:
-    state = replace(_without_waiting(state, None), is_draining=False)
+    state = replace(_without_waiting(state, None), all_are_paused=False)
     changed = {}
     withheld = set()
     for partition, fetched_up_to in event.positions.items():
@@ -870,7 +870,7 @@ _CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
     events.Resumed: _resumed,
     events.LibraryPauses: _library_pauses,
     events.LibraryResumed: _library_resumed,
-    events.DrainBegan: lambda state, _: replace(state, is_draining=True),
-    events.DrainEnded: lambda state, _: replace(state, is_draining=False),
+    events.PauseOfAllBegan: lambda state, _: replace(state, all_are_paused=True),
+    events.PauseOfAllEnded: lambda state, _: replace(state, all_are_paused=False),
     events.Interrupted: _interrupted,
 }

@@ -21,8 +21,8 @@ from eos_client.core.partition_events import (
     Closed,
     Committed,
     Departed,
-    DrainBegan,
-    DrainEnded,
+    PauseOfAllBegan,
+    PauseOfAllEnded,
     EndsFound,
     EventsTaken,
     Fetched,
@@ -1184,7 +1184,7 @@ def test_the_applications_pause_is_known():
 
 def test_a_pause_of_ours_leaves_the_applications_alone():
     state = after(
-        DrainBegan(), LibraryPauses(frozenset({P1})), DrainEnded(), state=after(Paused(ONLY), state=settled(P0, P1))
+        PauseOfAllBegan(), LibraryPauses(frozenset({P1})), PauseOfAllEnded(), state=after(Paused(ONLY), state=settled(P0, P1))
     )
     assert state.due_resumes == frozenset({P1})
     assert state.paused == ONLY
@@ -1217,25 +1217,25 @@ def test_a_paused_partition_that_is_not_assigned_may_be_resumed():
     assert state.due_resumes == ONLY
 
 
-def test_a_drain_holds_until_it_is_over():
-    state = after(DrainBegan(), LibraryPauses(ONLY), state=settled(P0))
+def test_a_pause_of_all_holds_until_it_is_over():
+    state = after(PauseOfAllBegan(), LibraryPauses(ONLY), state=settled(P0))
     assert not state.due_resumes
-    assert after(DrainEnded(), state=state).due_resumes == ONLY
+    assert after(PauseOfAllEnded(), state=state).due_resumes == ONLY
 
 
-def test_a_record_during_a_drain_does_not_end_it():
-    state = after(DrainBegan(), LibraryPauses(ONLY), Fetched((run(P0, 20, 21),)), state=settled(P0))
+def test_a_record_during_a_pause_of_all_does_not_end_it():
+    state = after(PauseOfAllBegan(), LibraryPauses(ONLY), Fetched((run(P0, 20, 21),)), state=settled(P0))
     assert not state.due_resumes
-    assert after(DrainEnded(), state=state).due_resumes == ONLY
+    assert after(PauseOfAllEnded(), state=state).due_resumes == ONLY
 
 
-def test_an_awaited_start_is_not_held_by_a_drain():
-    state = after(DrainBegan(), LibraryPauses(ONLY), Departed(ONLY), Assigned(ONLY), state=settled(P0))
+def test_an_awaited_start_is_not_held_by_a_pause_of_all():
+    state = after(PauseOfAllBegan(), LibraryPauses(ONLY), Departed(ONLY), Assigned(ONLY), state=settled(P0))
     assert state.due_resumes == ONLY
 
 
-def test_what_leaves_during_a_drain_may_be_resumed():
-    state = after(DrainBegan(), LibraryPauses(ONLY), Departed(ONLY), state=settled(P0))
+def test_what_leaves_during_a_pause_of_all_may_be_resumed():
+    state = after(PauseOfAllBegan(), LibraryPauses(ONLY), Departed(ONLY), state=settled(P0))
     assert state.due_resumes == ONLY
 
 
@@ -1320,8 +1320,8 @@ def test_what_is_ours_after_a_broken_off_call_is_assigned():
     assert state.row(P0).awaits_first_record
 
 
-def test_a_broken_off_drain_is_over():
-    state = after(DrainBegan(), LibraryPauses(ONLY), Interrupted({P0: 20}), state=settled(P0))
-    assert not state.is_draining
+def test_a_pause_of_all_that_was_broken_off_is_over():
+    state = after(PauseOfAllBegan(), LibraryPauses(ONLY), Interrupted({P0: 20}), state=settled(P0))
+    assert not state.all_are_paused
     (offset, _) = state.due_seeks[P0]
     assert after(Sought(P0, offset), state=state).due_resumes == ONLY

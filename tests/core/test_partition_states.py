@@ -21,8 +21,8 @@ from eos_client.core.partition_events import (
     Chosen,
     Committed,
     Departed,
-    DrainBegan,
-    DrainEnded,
+    PauseOfAllBegan,
+    PauseOfAllEnded,
     EndsFound,
     Fetched,
     HandedOver,
@@ -421,16 +421,16 @@ class Partitions(RuleBasedStateMachine):
             self.perform_due()
 
     @rule(is_broken_off=st.booleans())
-    def is_drained(self, is_broken_off: bool) -> None:
+    def pauses_all(self, is_broken_off: bool) -> None:
         pausing = self.state.pausable
-        self.tell(CallBegan(), DrainBegan(), LibraryPauses(pausing))
+        self.tell(CallBegan(), PauseOfAllBegan(), LibraryPauses(pausing))
         self.library.pause(pausing)
         if is_broken_off:
             self.is_broken_off(is_lost=True)
             return
         self.tell(LibraryCallBegan())
         self.receive(self.library.take_all(), is_answered=True)
-        self.tell(DrainEnded())
+        self.tell(PauseOfAllEnded())
         self.perform_due()
 
     @rule()

@@ -21,8 +21,8 @@ from eos_client.core.partition_events import (
     Aborted,
     CallBegan,
     CallEnded,
-    DrainBegan,
-    DrainEnded,
+    PauseOfAllBegan,
+    PauseOfAllEnded,
     Fetched,
     Interrupted,
     LibraryCallBegan,
@@ -172,11 +172,11 @@ class Fetching:
             self._table.tell(CallEnded())
 
     def _pause_all(self) -> None:
-        self._table.tell(DrainBegan())
+        self._table.tell(PauseOfAllBegan())
         self._table.pause(self._table.state.pausable)
 
     def _resume_all(self) -> None:
-        self._table.tell(DrainEnded())
+        self._table.tell(PauseOfAllEnded())
         self._table.resume_due()
 
     # -- interrupted calls -------------------------------------------------------------------------------------------
