@@ -581,13 +581,12 @@ def _started(row: PartitionState, start: Start) -> PartitionState:
 def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
     if not state.odd and not state.departed:
         return replace(state, waiting=(*state.waiting, *event.runs))
-    if any(run.partition in state.departed and run.leaves_with_partition for run in event.runs):
+    ours = without_partitions(event.runs, state.departed)
+    if len(ours) < len(event.runs):
         state = _begin_again(state)
     changed: dict[InputPartition, PartitionState] = {}
     kept = []
-    for run in event.runs:
-        if run.partition in state.departed and run.leaves_with_partition:
-            continue
+    for run in ours:
         if not run.is_error and run.partition in state.odd:
             row, is_kept = _arrived(changed.get(run.partition, state.row(run.partition)), run)
             changed[run.partition] = row
@@ -793,8 +792,7 @@ def _truncated(state: ConsumerState, event: events.Truncated) -> ConsumerState:
 
 
 def _topic_replaced(state: ConsumerState, event: events.TopicReplaced) -> ConsumerState:
-    kept = tuple(run for run in state.waiting if run.partition.topic != event.topic)
-    state = _work_forgotten(replace(state, waiting=kept), events.WorkForgotten(event.partitions))
+    state = _work_forgotten(state, events.WorkForgotten(event.partitions))
     return replace(state, replaced_topics=state.replaced_topics | {event.topic})
 
 

@@ -29,7 +29,7 @@ from eos_client.core.partition_events import (
     TopicReplaced,
     WaitingGivenBack,
 )
-from eos_client.core.record_runs import Run, message_count, messages_of, runs
+from eos_client.core.record_runs import Run, message_count, messages_of, runs, without_partitions
 from eos_client.errors import ClusterUnfitError, FatalClientError
 from eos_client.ports import Clock, input_partitions
 
@@ -75,15 +75,11 @@ class Fetching:
 
     def _receive(self, fetched: list[Run]) -> None:
         table, starts = self._table, self._starts
-        if not (table.state.odd or table.state.departed or table.state.replaced_topics):
-            table.tell(Fetched(tuple(fetched)))
-            return
-        fetched = [run for run in fetched if run.partition.topic not in table.state.replaced_topics]
-        departed = table.state.departed
-        starts.find_due(run for run in fetched if run.partition not in departed)
+        if table.state.odd or table.state.departed:
+            starts.find_due(without_partitions(fetched, table.state.departed))
         table.tell(Fetched(tuple(fetched)))
         table.perform_due()
-        if departed:
+        if table.state.departed:
             self._find_withheld()
 
     def _find_withheld(self) -> None:
