@@ -93,9 +93,14 @@ class MembershipSnapshot:
     generation: GroupGeneration
 
 
+def input_partition(partition: Any) -> InputPartition:
+    """Return the InputPartition of an object with the attributes ``topic`` and ``partition``."""
+    return InputPartition(partition.topic, partition.partition)
+
+
 def input_partitions(partitions: Iterable[Any]) -> frozenset[InputPartition]:
     """Return InputPartitions for objects with the attributes ``topic`` and ``partition``."""
-    return frozenset(InputPartition(p.topic, p.partition) for p in partitions)
+    return frozenset(map(input_partition, partitions))
 
 
 class RebalanceListener(Protocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Support
 from eos_client.clients.input_events import InputEvents, MissingTopics, UnmatchedPatterns
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
-from eos_client.clients.session import TransactionSession
+from eos_client.clients.transaction_session import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config.client_settings import merged_settings
 from eos_client.config.secret_settings import MaskedSettings

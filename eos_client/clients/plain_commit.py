@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from eos_client.clients.commit_decisions import CommitDecisions
+from eos_client.clients.gate_questions import GateQuestions
 from eos_client.config.client_settings import is_on
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import with_epoch
@@ -18,7 +18,7 @@ from eos_client.core.commit_gate import CommitDecision, CommitRuling
 from eos_client.core.model import InputPartition, InputPosition, InputPositions
 from eos_client.errors import EosError
 from eos_client.observe import CommitRefused, EventHook
-from eos_client.ports import Clock, input_partitions
+from eos_client.ports import Clock, input_partition, input_partitions
 
 Callback = Callable[[Any, list[Any]], Any]
 
@@ -34,7 +34,7 @@ class PlainCommits:
         self._offsets = consumer.plain
         self._hook = hook
         self._application_on_commit = on_commit
-        self._decisions = CommitDecisions(consumer, hook, clock)
+        self._questions = GateQuestions(consumer, hook, clock)
         self._departed_while_deciding: list[set[InputPartition]] = []
 
     # -- what the application commits --------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ class PlainCommits:
             made_by_hand = refuse_error_event(message).offset() is None
             offsets = [] if made_by_hand else [self._consumer.offset_after(message)]
         if offsets is not None:
-            return {InputPartition(p.topic, p.partition): p for p in offsets}
+            return {input_partition(p): p for p in offsets}
         if not is_on(self._consumer.settings, "enable.auto.offset.store", default=True):
             return dict(self._offsets.stored)
         ours = self._consumer.state.owned_positions  # what was handed over, not what the library has counted as that
@@ -84,7 +84,7 @@ class PlainCommits:
         return sent
 
     def _record_committed(self, topic_partitions: Iterable[Any]) -> None:
-        committed = {InputPartition(each.topic, each.partition): each.offset for each in topic_partitions}
+        committed = {input_partition(each): each.offset for each in topic_partitions}
         for partition, offset in committed.items():
             self._offsets.record_commit(partition, offset)
         self._consumer.record_committed(committed)
@@ -118,7 +118,7 @@ class PlainCommits:
         self._departed_while_deciding.append(departed)
         try:
             self._offsets.pending.update(requested)
-            ruling, snapshot = self._decisions.decide_after_callbacks(
+            ruling, snapshot = self._questions.ask_after_callbacks(
                 lambda: self._positions(self._offsets.pending),
                 departed=lambda: frozenset(departed & requested.keys()),
             )
@@ -131,7 +131,7 @@ class PlainCommits:
                 self._take_back(requested, before)
             elif decision is CommitDecision.COMMIT:
                 self._take_back(requested, {})  # their pending offsets, sent later, would move the group's backwards
-        self._decisions.record(ruling, snapshot)
+        self._questions.record(ruling, snapshot)
         refused = frozenset(requested.keys() & asked.keys() - departed)
         if ruling.decision is CommitDecision.ABORT and refused:
             self._hook(CommitRefused(partitions=refused, rule=ruling.rule, reason=ruling.reason))
@@ -152,7 +152,7 @@ class PlainCommits:
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
         due = {p: each for p, each in self._offsets.pending.items() if p in partitions}
-        if not due or self._decisions.decide(self._positions(due))[0].decision is not CommitDecision.COMMIT:
+        if not due or self._questions.ask(self._positions(due))[0].decision is not CommitDecision.COMMIT:
             return
         try:
             with last_commit_errors():

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
-from eos_client.clients.session import TransactionSession
 from eos_client.clients.transaction_block import Transaction
+from eos_client.clients.transaction_session import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.config.client_settings import (
     check_ids_in_transactions,

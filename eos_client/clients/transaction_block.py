@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eos_client.clients.block_state import INTERRUPTED
 from eos_client.clients.dead_letters import RecordKey, key_of, letters_for
-from eos_client.clients.session import TransactionSession
+from eos_client.clients.transaction_session import TransactionSession
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, counts_as_call
 from eos_client.core.error_report import report_of

@@ -10,18 +10,12 @@ A call that takes records from the library marks the state first (``CallBegan``)
 counts the records as handed over and clears the mark in the same assignment. A mark that the next call finds belongs
 to a call that was broken off: records may be missing, so ``Interrupted`` drops what waits and lets every partition be
 sought where the application's next record is. Facts that callbacks report are applied at once and stay.
-
-A partition that was just assigned has a `Start` until its first record was let through: librdkafka may start at
-``auto.offset.reset`` although an offset is pending (KIP-447), so the first record is compared with the group's stable
-committed offset. ``seek`` of the library does not discard what was fetched before, so records at or beyond ``reached``
-are dropped after a rewind, and the partition is sought again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -29,161 +23,16 @@ import msgspec
 from msgspec.structs import replace
 
 from eos_client.core import partition_events as events
-from eos_client.core.leader_epochs import EpochChanges, Misplacement, epoch_at, with_epoch_at
+from eos_client.core.leader_epochs import Misplacement, epoch_at, with_epoch_at
 from eos_client.core.model import (
-    GroupGeneration,
     InputPartition,
-    InputPosition,
     InputPositions,
     Partitions,
 )
+from eos_client.core.partition_row import PartitionRow, ResetPolicy, Start
 from eos_client.core.record_runs import Run, without_partitions
 
-BEGINNING = -2
-"""The logical offset of the first record of a log, as librdkafka numbers it."""
-
-SEEK_ATTEMPTS_MAX = 3
-"""How often in a row a partition is sought again because what came was from elsewhere."""
-
 NO_PARTITIONS: Partitions = frozenset()
-
-
-class ResetPolicy(Enum):
-    """What ``auto.offset.reset`` asks for where the group has no offset.
-
-    librdkafka has three spellings each of EARLIEST and LATEST.
-    """
-
-    EARLIEST = frozenset({"earliest", "beginning", "smallest"})
-    LATEST = frozenset({"latest", "end", "largest"})
-    ERROR = frozenset({"error"})
-
-    @classmethod
-    def of(cls, setting: object) -> ResetPolicy:
-        """Return the policy of a ``setting``; what librdkafka does not know it has refused already."""
-        wanted = str(setting).lower()
-        return next((policy for policy in cls if wanted in policy.value), cls.ERROR)
-
-
-class Start(msgspec.Struct, frozen=True, gc=False):
-    """Where a partition starts whose first record was not let through yet."""
-
-    is_withheld: bool = False
-    """Nothing is fetched until the start is known; then it is sought."""
-    is_missing: bool = False
-    """It has no offset to start at, and may not choose one."""
-    needs_commit: bool = False
-    """With ``latest``, the start is not committed yet."""
-    may_miss_records: bool = False
-    """Records before the first to arrive may be missing."""
-    is_known: bool = False
-    """It starts at ``offset``."""
-    offset: int | None = None
-    """None: at the beginning of the log."""
-    epoch: int | None = None
-    """The leader epoch that was committed with ``offset``."""
-    end: int | None = None
-    """Where it starts if the group has no offset."""
-    before: int = 0
-    """How many offsets of the log lie before ``end``."""
-
-    @property
-    def goal(self) -> int:
-        """The offset to seek to, which may be a logical one."""
-        return BEGINNING if self.offset is None else self.offset
-
-    def differs_from(self, first: Run) -> bool:
-        """Whether the partition may have to start elsewhere than at its ``first`` records."""
-        if self.offset is None:
-            return self.may_miss_records and first.first_offset > 0
-        return self.offset != first.first_offset or (self.epoch is not None and self.epoch != first.epochs[0][1])
-
-
-class PartitionState(msgspec.Struct, frozen=True, gc=False):
-    """One row. A partition that is neither assigned, paused nor has work has none."""
-
-    is_assigned: bool = False
-    start: Start | None = None
-    """None once the first record was let through, or the application has chosen where to go on."""
-    next: int | None = None
-    """The offset to hand over next, which may be logical; None until the start is known."""
-    is_checked: bool = False
-    """A record before ``next`` is misplaced."""
-    was_read: bool = False
-    """Something was handed over since the assignment."""
-    needs_seek: bool = False
-    """The library is elsewhere, so what it brings is dropped."""
-    reached: int | None = None
-    """Records at or beyond this offset may have been fetched before the last seek."""
-    attempts: int = 0
-    """How often in a row records came from elsewhere."""
-    truncation: Misplacement | None = None
-    """What showed that the log was truncated."""
-    epochs: EpochChanges = ()
-    """The leader epochs of what was read."""
-    work: InputPosition | None = None
-    """Handed over and not committed."""
-    processed: int | None = None
-    """While records of it are unprocessed: the outputs of the work before this offset are written."""
-    orphan: InputPosition | None = None
-    """Work from before the partition left, which no transaction may commit; the gate knows it as lost or revoked."""
-    is_paused: bool = False
-    """By the application."""
-    library_paused: bool = False
-    """The library may have it paused."""
-
-    @property
-    def is_withheld(self) -> bool:
-        """Whether nothing of it may be fetched until its start is known."""
-        return self.start is not None and (self.start.is_withheld or self.start.is_missing)
-
-    @property
-    def awaits_first_record(self) -> bool:
-        """Whether the library may still look up its start: a pause would make it forget the look-up."""
-        return self.start is not None and not self.start.is_missing
-
-    @property
-    def may_be_sought_again(self) -> bool:
-        """Whether records from elsewhere have not come so often in a row that another seek is in vain."""
-        return self.attempts < SEEK_ATTEMPTS_MAX
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether nothing is due for it, and all that comes of it is kept."""
-        return (
-            self.start is None
-            and not self.needs_seek
-            and self.reached is None
-            and self.truncation is None
-            and not self.is_paused
-            and not self.library_paused
-        )
-
-    @property
-    def must_be_paused(self) -> bool:
-        """Whether the library must not fetch it.
-
-        A pause drops what the library has fetched ahead. Nothing else tells that from what a seek brings where the
-        offset that was ``reached`` before is not known.
-        """
-        is_to_start = self.needs_seek and self.reached is None
-        return self.is_assigned and (self.is_paused or self.is_withheld or is_to_start)
-
-    @property
-    def has_due_call(self) -> bool:
-        """Whether the library must be told something: to seek it, to pause or to resume it."""
-        return self.needs_seek or self.must_be_paused != self.library_paused
-
-    @property
-    def has_due_question(self) -> bool:
-        """Whether the group has to be asked for its start without a record that has come, or told its start."""
-        start = self.start
-        return start is not None and (start.needs_commit or (start.is_withheld and not start.is_known))
-
-    @property
-    def stops_all(self) -> bool:
-        """Whether nothing may be handed over because of it, until the application has chosen where it goes on."""
-        return self.truncation is not None or (self.start is not None and self.start.is_missing)
 
 
 class MisplacedRun(NamedTuple):
@@ -195,8 +44,8 @@ class MisplacedRun(NamedTuple):
     were_read: bool
 
 
-_UNKNOWN = PartitionState()
-_NO_ROWS: Mapping[InputPartition, PartitionState] = MappingProxyType({})
+_BLANK = PartitionRow()
+_NO_ROWS: Mapping[InputPartition, PartitionRow] = MappingProxyType({})
 _NO_POSITIONS: InputPositions = MappingProxyType({})
 
 
@@ -204,7 +53,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     """Everything that is true of a consumer's partitions. The sets are indexes, so that no call scans all rows."""
 
     reset_policy: ResetPolicy = ResetPolicy.EARLIEST
-    rows: Mapping[InputPartition, PartitionState] = _NO_ROWS
+    rows: Mapping[InputPartition, PartitionRow] = _NO_ROWS
     odd: Partitions = NO_PARTITIONS
     """Those whose rows are not plain."""
     due: Partitions = NO_PARTITIONS
@@ -232,9 +81,9 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
-    def row(self, partition: InputPartition) -> PartitionState:
+    def row(self, partition: InputPartition) -> PartitionRow:
         """Return the row of ``partition``; a blank one if there is none."""
-        return self.rows.get(partition, _UNKNOWN)
+        return self.rows.get(partition, _BLANK)
 
     @property
     def owned_positions(self) -> InputPositions:
@@ -282,8 +131,20 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         """The partitions of which nothing has come since they were sought, so that the library may be elsewhere."""
         return frozenset(p for p in self.odd if self.rows[p].reached is not None)
 
-    def first_waiting(self, partition: InputPartition) -> int | None:
-        """Return the offset of the first record of ``partition`` that waits; None without one."""
+    def shown_offset(self, partition: InputPartition, library_offset: int) -> int | None:
+        """Return the offset of the next record of ``partition`` to hand over; None where it is not known.
+
+        ``library_offset``: where the library goes on. It may have counted records that were not handed over: those that
+        wait, those of a call under way or broken off, and those before the first one that is let through.
+        """
+        row, first = self.row(partition), self._first_waiting(partition)
+        if self.is_in_call:
+            return row.next if row.next is not None and row.next >= 0 else None
+        if first is not None:
+            return first
+        return None if row.awaits_first_record else library_offset
+
+    def _first_waiting(self, partition: InputPartition) -> int | None:
         return next((r.first_offset for r in self.waiting if r.partition == partition and not r.is_error), None)
 
     # -- what is due -------------------------------------------------------------------------------------------------
@@ -323,15 +184,15 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         """Return the partitions whose start must be asked for: records have ``arrived``, or it is time to ask again."""
         rows = self.rows
         came = {run.partition for run in arrived if not run.is_error and run.partition in self.odd}
-        asked = {p for p in came if _is_unknown(rows[p].start) and not rows[p].is_withheld}
+        asked = {p for p in came if rows[p].start_is_unknown and not rows[p].is_withheld}
         if is_time:
-            asked.update(p for p in self.asking if _is_unknown(rows[p].start) and rows[p].is_withheld)
+            asked.update(p for p in self.asking if rows[p].start_is_unknown and rows[p].is_withheld)
         return frozenset(asked)
 
     @property
     def unknown_starts(self) -> Partitions:
         """The partitions whose start is not known, but for those that have none."""
-        return frozenset(p for p in self.odd if _is_unknown(self.rows[p].start))
+        return frozenset(p for p in self.odd if self.rows[p].start_is_unknown)
 
     @property
     def due_start_commits(self) -> Partitions:
@@ -375,10 +236,6 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         return None
 
 
-def _is_unknown(start: Start | None) -> bool:
-    return start is not None and not (start.is_known or start.is_missing)
-
-
 def apply(state: ConsumerState, event: Any) -> ConsumerState:
     """Return the state after ``event``. Pure; every change of a consumer's state is a case here."""
     change = _CHANGES.get(type(event))
@@ -387,10 +244,10 @@ def apply(state: ConsumerState, event: Any) -> ConsumerState:
     return change(state, event)
 
 
-def _with_work(state: ConsumerState, changed: Mapping[InputPartition, PartitionState]) -> ConsumerState:
+def _with_work(state: ConsumerState, changed: Mapping[InputPartition, PartitionRow]) -> ConsumerState:
     """Return ``state`` with the rows of ``changed``, which differ in their work alone."""
     rows = {**state.rows, **changed}
-    for partition in [p for p, row in changed.items() if not row.is_assigned and row == _UNKNOWN]:
+    for partition in [p for p, row in changed.items() if not row.is_assigned and row == _BLANK]:
         del rows[partition]
     positions = dict(state.positions)
     for partition, row in changed.items():
@@ -401,7 +258,7 @@ def _with_work(state: ConsumerState, changed: Mapping[InputPartition, PartitionS
     return replace(state, rows=rows, positions=positions)
 
 
-def _with_rows(state: ConsumerState, changed: Mapping[InputPartition, PartitionState]) -> ConsumerState:
+def _with_rows(state: ConsumerState, changed: Mapping[InputPartition, PartitionRow]) -> ConsumerState:
     if not changed:
         return state
     state = _with_work(state, changed)
@@ -427,7 +284,7 @@ def _among(before: Partitions, changed: Partitions, present: AbstractSet[InputPa
 
 
 def _each(
-    state: ConsumerState, partitions: Iterable[InputPartition], change: Callable[[PartitionState], PartitionState]
+    state: ConsumerState, partitions: Iterable[InputPartition], change: Callable[[PartitionRow], PartitionRow]
 ) -> ConsumerState:
     return _with_rows(state, {partition: change(state.row(partition)) for partition in partitions})
 
@@ -448,11 +305,11 @@ def _without_waiting(state: ConsumerState, partitions: Partitions | None) -> Con
 def _assigned(state: ConsumerState, event: events.Assigned) -> ConsumerState:
     # What was read and is given again has left in between, and the callback for that was broken off.
     again = [p for p in event.partitions & state.rows.keys() if state.rows[p].was_read]
-    return _expected(_each(state, again, _left), event.partitions)
+    return _expected(_each(state, again, PartitionRow.departed), event.partitions)
 
 
 def _expected(state: ConsumerState, partitions: Partitions) -> ConsumerState:
-    def start(row: PartitionState) -> PartitionState:
+    def start(row: PartitionRow) -> PartitionRow:
         expected = replace(row.start or Start(), needs_commit=state.reset_policy is ResetPolicy.LATEST)
         return replace(row, is_assigned=True, start=expected)
 
@@ -463,10 +320,10 @@ def _assigned_by_hand(state: ConsumerState, event: events.AssignedByHand) -> Con
     if event.replaces:
         state = _without_waiting(state, None)
         others = state.rows.keys() - event.partitions
-        state = _each(state, others, lambda row: replace(_left_by_hand(row), next=None))
+        state = _each(state, others, lambda row: replace(row.unassigned_by_hand(), next=None))
     finds_end = event.without_group and state.reset_policy is ResetPolicy.LATEST
 
-    def begin(row: PartitionState) -> PartitionState:
+    def begin(row: PartitionRow) -> PartitionRow:
         return replace(
             row,
             is_assigned=True,
@@ -485,7 +342,7 @@ def _assigned_by_hand(state: ConsumerState, event: events.AssignedByHand) -> Con
 def _unassigned_by_hand(state: ConsumerState, event: events.UnassignedByHand) -> ConsumerState:
     state = _without_waiting(state, event.partitions)
     ours = event.partitions & state.rows.keys()
-    return _each(state, ours, _left_by_hand)
+    return _each(state, ours, PartitionRow.unassigned_by_hand)
 
 
 def _retained(state: ConsumerState, event: events.Retained) -> ConsumerState:
@@ -494,35 +351,13 @@ def _retained(state: ConsumerState, event: events.Retained) -> ConsumerState:
 
 def _departed(state: ConsumerState, event: events.Departed) -> ConsumerState:
     state = _without_waiting(state, event.partitions)
-    state = _each(state, event.partitions & state.rows.keys(), _left)
+    state = _each(state, event.partitions & state.rows.keys(), PartitionRow.departed)
     return replace(state, departed=state.departed | event.partitions)
-
-
-def _left(row: PartitionState) -> PartitionState:
-    return PartitionState(orphan=row.work or row.orphan, library_paused=row.library_paused or row.is_paused)
-
-
-def _left_by_hand(row: PartitionState) -> PartitionState:
-    """Return a row that the application has taken from the assignment: its work can still be committed."""
-    return PartitionState(
-        next=row.next,
-        work=row.work,
-        processed=row.processed,
-        orphan=row.orphan,
-        is_paused=row.is_paused,
-        library_paused=row.library_paused,
-    )
 
 
 def _started_anew(state: ConsumerState, partitions: Partitions) -> ConsumerState:
     """Let ``partitions``, of which the library may have read elsewhere, start anew at the group's offset."""
-
-    def withhold(row: PartitionState) -> PartitionState:
-        start = replace(row.start or Start(), is_withheld=True, is_missing=False)
-        anew = replace(row, start=start, next=None, is_checked=False, was_read=False, needs_seek=False, reached=None)
-        return _decided(anew, start, state.reset_policy) if start.is_known else anew
-
-    return _each(state, partitions, withhold)
+    return _each(state, partitions, lambda row: row.started_anew(state.reset_policy))
 
 
 # -- where a partition starts ------------------------------------------------------------------------------------------
@@ -549,7 +384,7 @@ def _starts_found(state: ConsumerState, event: events.StartsFound) -> ConsumerSt
                 start, offset=committed.offset, epoch=committed.leader_epoch, needs_commit=False, end=None, before=0
             )
         row = replace(row, start=start)
-        changed[partition] = _decided(row, start, state.reset_policy) if start.is_withheld else row
+        changed[partition] = row.sought_at(start, state.reset_policy) if start.is_withheld else row
     return _with_rows(state, changed)
 
 
@@ -558,21 +393,6 @@ def _start_epoch_dropped(state: ConsumerState, event: events.StartEpochDropped) 
     if row.start is None:
         return state
     return _with_rows(state, {event.partition: replace(row, start=replace(row.start, epoch=None))})
-
-
-def _decided(row: PartitionState, start: Start, policy: ResetPolicy) -> PartitionState:
-    """Let a withheld partition go on at its ``start``, which is known now."""
-    if start.offset is None and policy is ResetPolicy.ERROR:
-        missing = replace(start, is_withheld=False, is_missing=True, is_known=False)
-        return replace(row, start=missing)
-    return replace(_started(row, start), needs_seek=True)
-
-
-def _started(row: PartitionState, start: Start) -> PartitionState:
-    epochs = row.epochs
-    if start.offset is not None and start.offset >= 0:
-        epochs = with_epoch_at(epochs, start.offset, start.epoch)
-    return replace(row, start=None, next=start.goal, is_checked=False, epochs=epochs)
 
 
 # -- what the library brings -------------------------------------------------------------------------------------------
@@ -584,11 +404,11 @@ def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
     ours = without_partitions(event.runs, state.departed)
     if len(ours) < len(event.runs):
         state = _begin_again(state)
-    changed: dict[InputPartition, PartitionState] = {}
+    changed: dict[InputPartition, PartitionRow] = {}
     kept = []
     for run in ours:
         if not run.is_error and run.partition in state.odd:
-            row, is_kept = _arrived(changed.get(run.partition, state.row(run.partition)), run)
+            row, is_kept = changed.get(run.partition, state.row(run.partition)).received(run)
             changed[run.partition] = row
             if not is_kept:
                 continue
@@ -598,7 +418,7 @@ def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
 
 def _passed(state: ConsumerState, event: events.Passed) -> ConsumerState:
     runs_of_odd = (run for run in event.runs if run.partition in state.odd)
-    return _with_rows(state, {run.partition: _arrived(state.row(run.partition), run)[0] for run in runs_of_odd})
+    return _with_rows(state, {run.partition: state.row(run.partition).received(run)[0] for run in runs_of_odd})
 
 
 def _events_taken(state: ConsumerState, event: events.EventsTaken) -> ConsumerState:
@@ -616,36 +436,15 @@ def _begin_again(state: ConsumerState) -> ConsumerState:
     return _started_anew(state, back - chosen)
 
 
-def _arrived(row: PartitionState, run: Run) -> tuple[PartitionState, bool]:
-    """Return the row after records have come, and whether they are kept."""
-    if row.is_paused:
-        row = replace(row, library_paused=False)  # librdkafka ignores a pause before a topic's first assignment
-    if row.needs_seek:
-        return replace(row, reached=row.reached and max(row.reached, run.next_offset)), False
-    if row.reached is not None:
-        if run.first_offset >= row.reached and row.may_be_sought_again:
-            return replace(row, needs_seek=True, attempts=row.attempts + 1), False
-        row = replace(row, reached=None)
-    start = row.start
-    if start is None:
-        return row, True
-    if row.is_withheld or not start.is_known:
-        return replace(row, start=start if start.is_missing else replace(start, is_withheld=True)), False
-    started = _started(row, start)
-    if start.differs_from(run):
-        return replace(started, needs_seek=True), False
-    return started, True
-
-
 # -- work --------------------------------------------------------------------------------------------------------------
 
 
 def _handed_over(state: ConsumerState, event: events.HandedOver) -> ConsumerState:
-    changed: dict[InputPartition, PartitionState] = {}
+    changed: dict[InputPartition, PartitionRow] = {}
     for run in event.runs:
         if not run.is_error:
             row = changed.get(run.partition) or _before_handing_over(state, run.partition)
-            changed[run.partition] = _row_handed_over(row, run, event.generation)
+            changed[run.partition] = row.handed_over(run, event.generation)
     state = _with_rows(state, changed)
     unprocessed = state.unprocessed
     if not changed.keys() <= unprocessed:
@@ -653,48 +452,28 @@ def _handed_over(state: ConsumerState, event: events.HandedOver) -> ConsumerStat
     return replace(state, waiting=event.waiting, unprocessed=unprocessed, is_in_call=False)
 
 
-def _before_handing_over(state: ConsumerState, partition: InputPartition) -> PartitionState:
+def _before_handing_over(state: ConsumerState, partition: InputPartition) -> PartitionRow:
     row = state.row(partition)
     if row.work is None or partition in state.unprocessed:
         return row
     return replace(row, processed=row.work.next_offset)
 
 
-def _row_handed_over(row: PartitionState, run: Run, generation: GroupGeneration) -> PartitionState:
-    position = InputPosition(run.first_offset, run.next_offset, generation, run.leader_epoch, run.gaps)
-    epochs = row.epochs
-    if not epochs or epochs[-1][1] != run.leader_epoch or epochs[-1][0] > run.first_offset:
-        for offset, epoch in run.epochs:
-            epochs = with_epoch_at(epochs, offset, epoch)
-    work = position if row.work is None else row.work.followed_by(position)
-    return replace(
-        row, next=run.next_offset, is_checked=True, was_read=True, reached=None, attempts=0, epochs=epochs, work=work
-    )
-
-
 def _put_back(state: ConsumerState, event: events.PutBack) -> ConsumerState:
     first_offsets = {run.partition: run.first_offset for run in reversed(event.runs) if not run.is_error}
     changed = {
-        partition: replace(_taken_back(state.row(partition), offset), next=offset, is_checked=True)
+        partition: replace(state.row(partition).taken_back(offset), next=offset, is_checked=True)
         for partition, offset in first_offsets.items()
     }
     return replace(_with_rows(state, changed), waiting=(*event.runs, *state.waiting))
-
-
-def _taken_back(row: PartitionState, offset: int) -> PartitionState:
-    """Return the row without the work from ``offset`` on."""
-    work = row.work
-    if work is None or offset >= work.next_offset:
-        return row
-    return replace(row, work=work.between(work.first_offset, offset) if offset > work.first_offset else None)
 
 
 def _work_taken_back(state: ConsumerState, event: events.WorkTakenBack) -> ConsumerState:
     if event.partition not in state.unprocessed:
         return state  # its outputs are in the open transaction
 
-    def take_back(row: PartitionState) -> PartitionState:
-        return _taken_back(row, event.offset if row.processed is None else max(event.offset, row.processed))
+    def take_back(row: PartitionRow) -> PartitionRow:
+        return row.taken_back(event.offset if row.processed is None else max(event.offset, row.processed))
 
     return _each(state, [event.partition], take_back)
 
@@ -707,7 +486,7 @@ def _committed(state: ConsumerState, event: events.Committed) -> ConsumerState:
         if known is None or offset <= known.first_offset:
             continue
         if offset >= known.next_offset:
-            changed[partition] = _without_work(row)
+            changed[partition] = row.without_work()
         elif row.work is not None:
             changed[partition] = replace(row, work=known.between(offset, known.next_offset))
         else:
@@ -715,12 +494,8 @@ def _committed(state: ConsumerState, event: events.Committed) -> ConsumerState:
     return _with_work(state, changed)
 
 
-def _without_work(row: PartitionState) -> PartitionState:
-    return replace(row, work=None, processed=None, orphan=None)
-
-
 def _work_forgotten(state: ConsumerState, event: events.WorkForgotten) -> ConsumerState:
-    state = _each(state, event.partitions & state.positions.keys(), _without_work)
+    state = _each(state, event.partitions & state.positions.keys(), PartitionRow.without_work)
     return replace(state, unprocessed=state.unprocessed - event.partitions)
 
 
@@ -729,13 +504,13 @@ def _aborted(state: ConsumerState, _: events.Aborted) -> ConsumerState:
     changed = {}
     for partition in state.positions.keys() | ends.keys():
         row = state.row(partition)
-        without = _without_work(row)
+        without = row.without_work()
         reached = ends.get(partition, 0)
         if row.work is not None:
             without = replace(without, next=row.work.first_offset)
             reached = max(reached, row.work.next_offset)
         has_to_go_back = row.is_assigned and (row.work is not None or partition in ends)
-        changed[partition] = _rewound(without, reached) if has_to_go_back else without
+        changed[partition] = without.rewound(reached) if has_to_go_back else without
     return replace(_with_rows(_without_waiting(state, None), changed), unprocessed=NO_PARTITIONS)
 
 
@@ -743,15 +518,8 @@ def _waiting_ends(state: ConsumerState) -> dict[InputPartition, int]:
     return {run.partition: run.next_offset for run in state.waiting if not run.is_error}
 
 
-def _rewound(row: PartitionState, reached: int) -> PartitionState:
-    """Let a row whose ``next`` is known be sought; the library may have brought it up to ``reached``."""
-    reached = max(reached, row.reached or 0)
-    is_behind = row.next is not None and 0 <= row.next < reached
-    return replace(row, needs_seek=True, is_checked=False, reached=reached if is_behind else None, attempts=0)
-
-
 def _waiting_given_back(state: ConsumerState, _: events.WaitingGivenBack) -> ConsumerState:
-    changed = {p: _rewound(state.row(p), end) for p, end in _waiting_ends(state).items() if state.row(p).is_assigned}
+    changed = {p: state.row(p).rewound(end) for p, end in _waiting_ends(state).items() if state.row(p).is_assigned}
     return _with_rows(_without_waiting(state, None), changed)
 
 
@@ -759,7 +527,7 @@ def _waiting_given_back(state: ConsumerState, _: events.WaitingGivenBack) -> Con
 
 
 def _chosen(state: ConsumerState, event: events.Chosen) -> ConsumerState:
-    def choose(row: PartitionState) -> PartitionState:
+    def choose(row: PartitionRow) -> PartitionRow:
         anew = replace(
             row, is_checked=False, was_read=False, needs_seek=False, reached=None, truncation=None, epochs=()
         )
@@ -822,7 +590,7 @@ def _interrupted(state: ConsumerState, event: events.Interrupted) -> ConsumerSta
     for partition, fetched_up_to in event.positions.items():
         row = replace(state.row(partition), is_assigned=True)
         if row.next is not None:
-            row = _rewound(row, fetched_up_to)
+            row = row.rewound(fetched_up_to)
         elif not row.is_withheld:
             # A seek would end the library's own look-up of the start, so what arrives is compared first. With ``error``
             # nothing arrives after an error event that was dropped.

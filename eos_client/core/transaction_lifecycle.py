@@ -10,7 +10,7 @@ answer or the group's offsets show its outcome (KAFKA-17754). Every other interr
 ``RECOVERY_RULES``, which names its error; ``RESUME`` performs what that row asks for.
 
 ``TRANSITIONS`` is the whole table, ``TransactionLifecycle.on`` the only way the state changes, and an absent row is an
-error. The act in a row is what ``clients/session.py`` performs next; most acts end in another event.
+error. The act in a row is what ``clients/transaction_session.py`` performs next; most acts end in another event.
 """
 
 from __future__ import annotations

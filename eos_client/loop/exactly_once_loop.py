@@ -1,7 +1,7 @@
 """The loop: poll, begin at the first record, transform, produce, and end the transaction when it is due.
 
 It only sequences. Whether a commit may be sent is decided in ``core.commit_gate`` and performed in
-``clients.session``.
+``clients.transaction_session``.
 """
 
 from __future__ import annotations

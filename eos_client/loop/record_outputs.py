@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import length_hint
 from typing import Any
 
-from eos_client.clients.session import TransactionSession
+from eos_client.clients.transaction_session import TransactionSession
 from eos_client.confluent.failures.producer_failures import undelivered_output
 from eos_client.confluent.producer.output_arguments import (
     ANY_PARTITION,

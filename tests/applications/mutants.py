@@ -22,7 +22,7 @@ from eos_client.clients.dead_letters import letters_for
 from eos_client.clients.input_events import InputEvents
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
-from eos_client.clients.session import TransactionSession
+from eos_client.clients.transaction_session import TransactionSession
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import confluent_consumer, library_consumer
 from eos_client.confluent.consumer.fetching import Fetching
@@ -36,7 +36,8 @@ from eos_client.core import commit_gate, partition_states
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
 from eos_client.core.model import GroupGeneration, Outcome
 from eos_client.core.partition_events import Chosen, WorkTakenBack
-from eos_client.core.partition_states import ConsumerState, PartitionState
+from eos_client.core.partition_row import PartitionRow
+from eos_client.core.partition_states import ConsumerState
 from eos_client.core.record_runs import Run, take
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop.record_failures import FailedRecords
@@ -163,7 +164,7 @@ def _huge_numbers_break_through() -> Patch:
         given = {name: number for name, number in numbers.items() if number is not None}
         produce(topic, record.value, record.key, headers=record.headers, **given)
 
-    return mock.patch("eos_client.clients.session.write_by", write)
+    return mock.patch("eos_client.clients.transaction_session.write_by", write)
 
 
 def _letters_only_whole() -> Patch:
@@ -208,12 +209,12 @@ def _commits_are_sent_beside_blocks() -> Patch:
 
 
 def _put_back_covers_what_departed() -> Patch:
-    hand_over = partition_states._row_handed_over
+    hand_over = PartitionRow.handed_over
 
-    def handed_over(row: PartitionState, run: Run, generation: GroupGeneration) -> PartitionState:
+    def handed_over(row: PartitionRow, run: Run, generation: GroupGeneration) -> PartitionRow:
         return hand_over(replace(row, orphan=None), run, generation)
 
-    return mock.patch.object(partition_states, "_row_handed_over", handed_over)
+    return mock.patch.object(PartitionRow, "handed_over", handed_over)
 
 
 def _seeks_are_undone() -> Patch:

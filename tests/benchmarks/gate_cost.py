@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 
 from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.producer import EosProducer
-from eos_client.clients.session import TransactionSession
+from eos_client.clients.transaction_session import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision
 from eos_client.observe import Counters, Event

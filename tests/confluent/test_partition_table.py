@@ -25,7 +25,7 @@ from eos_client.core.partition_events import (
     LibraryPauses,
     StartsFound,
 )
-from eos_client.core.partition_states import ResetPolicy
+from eos_client.core.partition_row import ResetPolicy
 from eos_client.core.record_runs import Run
 from eos_client.errors import AbortableError, FatalClientError, InputPositionError
 from eos_client.testing.simulator import SimulatedClock

@@ -11,7 +11,7 @@ from eos_client.confluent.consumer.partition_table import PartitionTable
 from eos_client.confluent.consumer.start_offsets import _REPORT_AFTER_S, _RETRY_INTERVAL_S, StartOffsets
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
 from eos_client.core.partition_events import Assigned, Fetched, StartsFound
-from eos_client.core.partition_states import ResetPolicy
+from eos_client.core.partition_row import ResetPolicy
 from eos_client.core.record_runs import Run
 from eos_client.errors import InputPositionError
 from eos_client.testing.simulator import SimulatedClock

@@ -21,8 +21,6 @@ from eos_client.core.partition_events import (
     Closed,
     Committed,
     Departed,
-    PauseOfAllBegan,
-    PauseOfAllEnded,
     EndsFound,
     EventsTaken,
     Fetched,
@@ -34,6 +32,8 @@ from eos_client.core.partition_events import (
     Misplaced,
     Passed,
     Paused,
+    PauseOfAllBegan,
+    PauseOfAllEnded,
     Processed,
     PutBack,
     Resumed,
@@ -48,14 +48,8 @@ from eos_client.core.partition_events import (
     WorkForgotten,
     WorkTakenBack,
 )
-from eos_client.core.partition_states import (
-    BEGINNING,
-    SEEK_ATTEMPTS_MAX,
-    ConsumerState,
-    PartitionState,
-    ResetPolicy,
-    apply,
-)
+from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, PartitionRow, ResetPolicy
+from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.record_runs import Run, take
 from tests.core.gate_language import P0, P1, P2, classic
 
@@ -130,7 +124,7 @@ def test_what_is_no_event_is_refused():
 
 def test_nothing_is_true_of_an_unknown_partition():
     state = ConsumerState()
-    assert state.row(P0) == PartitionState()
+    assert state.row(P0) == PartitionRow()
     assert state.row(P0).is_plain
     assert not state.row(P0).was_read
     assert state.row(P0).attempts == 0
@@ -203,7 +197,7 @@ def test_a_pause_of_the_library_outlives_an_assignment():
 
 def test_what_departs_leaves_nothing_but_its_work():
     state = after(Departed(ONLY), state=reading(P0, P1, waiting_until=25))
-    assert state.row(P0) == PartitionState(orphan=InputPosition(10, 20, G4))
+    assert state.row(P0) == PartitionRow(orphan=InputPosition(10, 20, G4))
     assert [each.partition for each in state.waiting] == [P1]
     assert state.row(P1) == reading(P0, P1).row(P1)
 
@@ -349,7 +343,7 @@ def test_records_without_a_known_start_are_dropped_and_withheld():
 def test_records_at_the_known_start_are_let_through():
     state = after(*started(P0), Fetched((run(P0, 10, 12),)))
     assert state.waiting == (run(P0, 10, 12),)
-    assert state.row(P0) == PartitionState(is_assigned=True, next=10, epochs=())
+    assert state.row(P0) == PartitionRow(is_assigned=True, next=10, epochs=())
 
 
 @pytest.mark.parametrize("first", [9, 11])
@@ -618,9 +612,18 @@ def test_of_several_events_the_one_that_was_acted_on_waits_no_longer():
 # -- what waits --------------------------------------------------------------------------------------------------------
 
 
-def test_the_first_waiting_record_is_known_and_no_event():
+def test_the_next_record_is_the_first_that_waits_and_no_event():
     state = after(Fetched((news(P0), run(P1, 3, 4), run(P0, 20, 22), run(P0, 22, 23))), state=settled(P0, P1))
-    assert (state.first_waiting(P0), state.first_waiting(P1), state.first_waiting(P2)) == (20, 3, None)
+    assert [state.shown_offset(partition, 30) for partition in (P0, P1, P2)] == [20, 3, 30]
+
+
+def test_inside_a_call_the_next_record_is_the_one_after_those_handed_over():
+    state = after(CallBegan(), Fetched((run(P0, 25, 27),)), Chosen(P1, BEGINNING), state=settled(P0, P1))
+    assert [state.shown_offset(partition, 30) for partition in (P0, P1, P2)] == [20, None, None]
+
+
+def test_no_next_record_is_known_before_the_first_was_let_through():
+    assert after(Assigned(ONLY)).shown_offset(P0, 30) is None
 
 
 def test_what_waits_of_a_paused_partition_is_not_ready():
@@ -1181,7 +1184,10 @@ def test_the_applications_pause_is_known():
 
 def test_a_pause_of_ours_leaves_the_applications_alone():
     state = after(
-        PauseOfAllBegan(), LibraryPauses(frozenset({P1})), PauseOfAllEnded(), state=after(Paused(ONLY), state=settled(P0, P1))
+        PauseOfAllBegan(),
+        LibraryPauses(frozenset({P1})),
+        PauseOfAllEnded(),
+        state=after(Paused(ONLY), state=settled(P0, P1)),
     )
     assert state.due_resumes == frozenset({P1})
     assert state.paused == ONLY

@@ -17,7 +17,8 @@ from eos_client.core.partition_events import (
     Retained,
     StartsFound,
 )
-from eos_client.core.partition_states import ConsumerState, ResetPolicy, apply
+from eos_client.core.partition_row import ResetPolicy
+from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.record_runs import Run
 from tests.core.gate_language import P0, classic
 

@@ -21,8 +21,6 @@ from eos_client.core.partition_events import (
     Chosen,
     Committed,
     Departed,
-    PauseOfAllBegan,
-    PauseOfAllEnded,
     EndsFound,
     Fetched,
     HandedOver,
@@ -33,6 +31,8 @@ from eos_client.core.partition_events import (
     Misplaced,
     Passed,
     Paused,
+    PauseOfAllBegan,
+    PauseOfAllEnded,
     Processed,
     PutBack,
     Resumed,
@@ -46,7 +46,8 @@ from eos_client.core.partition_events import (
     WaitingGivenBack,
     WorkTakenBack,
 )
-from eos_client.core.partition_states import BEGINNING, ConsumerState, ResetPolicy, Start, apply
+from eos_client.core.partition_row import BEGINNING, ResetPolicy, Start
+from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.passed_offsets import PassedOffset, passed_run
 from eos_client.core.record_runs import Run, message_count, messages_of, runs, take
 from tests.core.fetched_messages import Message

@@ -20,14 +20,15 @@ from confluent_kafka import KafkaException, TopicPartition
 from msgspec import structs
 
 from eos_client.clients.recovery import Recovery
-from eos_client.clients.session import TransactionSession
+from eos_client.clients.transaction_session import TransactionSession
 from eos_client.confluent.consumer import membership
 from eos_client.confluent.producer import registration
 from eos_client.core import batch_ledger, commit_gate, partition_states, producer_recovery
 from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, GateRule
 from eos_client.core.model import Outcome
 from eos_client.core.partition_events import Aborted, Committed, Departed, WorkForgotten
-from eos_client.core.partition_states import ConsumerState, PartitionState, apply
+from eos_client.core.partition_row import PartitionRow
+from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.record_runs import Run
 from eos_client.core.transaction_lifecycle import TransactionEvent
 from eos_client.errors import EosError
@@ -94,12 +95,12 @@ def _no_rewind() -> Patch:
 
 
 def _rewinds_too_far() -> Patch:
-    rewound = partition_states._rewound
+    rewound = PartitionRow.rewound
 
-    def too_far(row: PartitionState, reached: int) -> PartitionState:
+    def too_far(row: PartitionRow, reached: int) -> PartitionRow:
         return rewound(structs.replace(row, next=row.next and max(0, row.next - 1)), reached)
 
-    return mock.patch.object(partition_states, "_rewound", too_far)
+    return mock.patch.object(PartitionRow, "rewound", too_far)
 
 
 def _aborts_unanswered_commit() -> Patch:
@@ -189,12 +190,12 @@ def _no_commit_in_revoke() -> Patch:
 
 
 def _starts_anywhere() -> Patch:
-    arrived = partition_states._arrived
+    received = PartitionRow.received
 
-    def anywhere(row: PartitionState, run: Run) -> tuple[PartitionState, bool]:
-        return arrived(structs.replace(row, start=None), run)
+    def anywhere(row: PartitionRow, run: Run) -> tuple[PartitionRow, bool]:
+        return received(structs.replace(row, start=None), run)
 
-    return mock.patch.object(partition_states, "_arrived", anywhere)
+    return mock.patch.object(PartitionRow, "received", anywhere)
 
 
 def _ignores_batch_ids() -> Patch:

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from eos_client.clients.session import TransactionSession
+from eos_client.clients.transaction_session import TransactionSession
 from eos_client.errors import TransactionStateError
 from eos_client.observe import RecordDeadLettered
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage

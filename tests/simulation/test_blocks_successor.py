@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from eos_client import Outcome
-from eos_client.clients.session import TransactionSession
+from eos_client.clients.transaction_session import TransactionSession
 from eos_client.errors import ClientClosedError, ProducerFencedError, TransactionStateError
 from tests.simulation.broken_off import StrikeError, strides, struck_runs
 from tests.simulation.simulated_stage import SINK, SimulatedStage

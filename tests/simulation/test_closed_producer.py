@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from eos_client.clients.session import TransactionSession
+from eos_client.clients.transaction_session import TransactionSession
 from eos_client.errors import ClientClosedError, TransactionStateError
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.support.interception import close_the_gate

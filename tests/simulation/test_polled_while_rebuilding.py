@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eos_client import EosConsumer, EosProducer, Outcome, errors
-from eos_client.clients.session import TransactionSession
 from eos_client.clients.transaction_block import Transaction
+from eos_client.clients.transaction_session import TransactionSession
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 

@@ -59,10 +59,11 @@ from eos_client.core.partition_events import (
     WorkForgotten,
     WorkTakenBack,
 )
-from eos_client.core.partition_states import BEGINNING, ConsumerState, MisplacedRun, apply
+from eos_client.core.partition_row import BEGINNING
+from eos_client.core.partition_states import ConsumerState, MisplacedRun, apply
 from eos_client.core.passed_offsets import PassedOffset, passed_run, without_offsets_log
 from eos_client.core.record_runs import Run, message_count, messages_of, runs, take, without_partitions
-from eos_client.ports import Clock, MembershipSnapshot, input_partitions
+from eos_client.ports import Clock, MembershipSnapshot, input_partition, input_partitions
 
 _GROUP_DECIDES = (OFFSET_STORED, OFFSET_INVALID)
 _BEFORE_UNCOMMITTED = (BEGINNING, *_GROUP_DECIDES)
@@ -323,7 +324,7 @@ class ConfluentConsumer:
         if isinstance(partition, TopicPartition):  # what is none is refused by the library
             _refuse_offset_from_the_end(partition)
         self.library.raw.seek(partition)
-        key, state = InputPartition(partition.topic, partition.partition), self.table.state
+        key, state = input_partition(partition), self.table.state
         if partition.offset >= 0 or partition.offset in _BEFORE_UNCOMMITTED:
             state = apply(state, WorkTakenBack(key, partition.offset))
         self.table.state = apply(state, _choice(partition))
@@ -334,14 +335,8 @@ class ConfluentConsumer:
         positions: list[TopicPartition] = self.library.raw.position(partitions)
         state = self.table.state
         for position in positions:
-            key = InputPartition(position.topic, position.partition)
-            row = state.row(key)
-            first = row.next if state.is_in_call else state.first_waiting(key)
-            if first is not None and first >= 0:
-                position.offset = first
-            elif state.is_in_call or row.awaits_first_record:
-                # The library may have counted records that were not handed over.
-                position.offset = OFFSET_INVALID
+            shown = state.shown_offset(input_partition(position), position.offset)
+            position.offset = OFFSET_INVALID if shown is None else shown
         return positions
 
     def pause(self, partitions: list[TopicPartition]) -> None:
@@ -505,7 +500,7 @@ class ConfluentConsumer:
 def _choice(partition: TopicPartition) -> Chosen:
     """Return what the application has chosen for ``partition``."""
     offset = None if partition.offset in _GROUP_DECIDES else partition.offset
-    return Chosen(InputPartition(partition.topic, partition.partition), offset, partition.leader_epoch)
+    return Chosen(input_partition(partition), offset, partition.leader_epoch)
 
 
 def _refuse_offset_from_the_end(partition: TopicPartition) -> None:

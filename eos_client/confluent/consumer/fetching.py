@@ -21,11 +21,11 @@ from eos_client.core.partition_events import (
     Aborted,
     CallBegan,
     CallEnded,
-    PauseOfAllBegan,
-    PauseOfAllEnded,
     Fetched,
     Interrupted,
     LibraryCallBegan,
+    PauseOfAllBegan,
+    PauseOfAllEnded,
     TopicReplaced,
     WaitingGivenBack,
 )

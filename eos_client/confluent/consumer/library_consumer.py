@@ -19,10 +19,10 @@ from eos_client.confluent.failures.kafka_errors import ErrorTranslation, is_fata
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.statistics import with_statistics_received
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
-from eos_client.core.partition_states import ResetPolicy
+from eos_client.core.partition_row import ResetPolicy
 from eos_client.core.passed_offsets import PassedOffset
 from eos_client.errors import CommitRefusedError, EosError
-from eos_client.ports import Clock, is_simulated
+from eos_client.ports import Clock, input_partition, is_simulated
 
 __all__ = ["LibraryConsumer", "TopicPartition", "to_kafka", "with_epoch", "with_offsets"]
 
@@ -168,10 +168,7 @@ class LibraryConsumer:
         with self.naming_errors("committed()"):
             answer = self.raw.committed(to_kafka(partitions), timeout_s)
         found = with_offsets(answer)
-        return {
-            InputPartition(p.topic, p.partition): CommittedOffset(p.offset, p.metadata or "", p.leader_epoch)
-            for p in found
-        }
+        return {input_partition(p): CommittedOffset(p.offset, p.metadata or "", p.leader_epoch) for p in found}
 
     def committed_offsets(
         self, partitions: Iterable[InputPartition]
@@ -203,11 +200,7 @@ class LibraryConsumer:
         Left out are partitions of which nothing has come since they were assigned, or sought.
         """
         positions = self.raw.position(to_kafka(partitions))
-        return {
-            InputPartition(p.topic, p.partition): PassedOffset(p.offset, p.leader_epoch)
-            for p in positions
-            if p.offset >= 0
-        }
+        return {input_partition(p): PassedOffset(p.offset, p.leader_epoch) for p in positions if p.offset >= 0}
 
     def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         """Commit start offsets; returns whether they were committed."""

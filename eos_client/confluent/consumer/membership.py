@@ -26,8 +26,8 @@ from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core import membership_events as events
 from eos_client.core import partition_events
 from eos_client.core.membership_states import MembershipState, apply
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions
-from eos_client.ports import Clock, MembershipSnapshot, RebalanceListener, input_partitions
+from eos_client.core.model import UNJOINED, GroupGeneration, Partitions
+from eos_client.ports import Clock, MembershipSnapshot, RebalanceListener, input_partition, input_partitions
 
 
 class Membership:
@@ -209,7 +209,7 @@ class Membership:
     def _on_departure(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
         departing = self.state.departing(input_partitions(partitions))
         if departing is not None:
-            self._callback(act, [p for p in partitions if InputPartition(p.topic, p.partition) in departing])
+            self._callback(act, [p for p in partitions if input_partition(p) in departing])
 
     def _callback(self, act: Callable[[list[TopicPartition]], None], partitions: list[TopicPartition]) -> None:
         """Run our half of a rebalance callback; until it returns, its partitions count as partly handled."""

@@ -20,7 +20,7 @@ from eos_client.core.partition_events import (
 )
 from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.errors import EosError, FatalClientError
-from eos_client.ports import Clock
+from eos_client.ports import Clock, input_partition
 
 _SEEK_LIMIT_S = 5.0
 _SEEK_AGAIN_S = 0.05
@@ -93,4 +93,4 @@ class PartitionTable:
 
 def positions_of(kafka_positions: Iterable[Any]) -> Mapping[InputPartition, int]:
     """Return the offsets of an answer of the library by partition."""
-    return {InputPartition(p.topic, p.partition): p.offset for p in kafka_positions}
+    return {input_partition(p): p.offset for p in kafka_positions}

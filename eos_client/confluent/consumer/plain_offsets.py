@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any
 
 from eos_client.core.model import InputPartition
+from eos_client.ports import input_partition
 
 Offsets = Mapping[InputPartition, Any]
 """By partition, what confluent_kafka calls a TopicPartition: offset, and metadata and leader epoch where known."""
@@ -44,7 +45,7 @@ class PlainOffsets:
 
     def store(self, topic_partitions: Iterable[Any]) -> None:
         """Store offsets for the next ``commit()`` without arguments."""
-        self.stored.update({InputPartition(each.topic, each.partition): each for each in topic_partitions})
+        self.stored.update({input_partition(each): each for each in topic_partitions})
 
     def forget_stored(self, partitions: Iterable[InputPartition]) -> None:
         """Drop what was stored of ``partitions``, which have left."""

@@ -24,7 +24,7 @@ from eos_client.core.partition_events import (
     StartEpochDropped,
     StartsFound,
 )
-from eos_client.core.partition_states import ResetPolicy
+from eos_client.core.partition_row import ResetPolicy
 from eos_client.core.record_runs import Run
 
 _RETRY_INTERVAL_S = 0.5

@@ -1,0 +1,270 @@
+"""What is true of one input partition, and what it becomes.
+
+A partition that was just assigned has a `Start` until its first record was let through: librdkafka may start at
+``auto.offset.reset`` although an offset is pending (KIP-447), so the first record is compared with the group's stable
+committed offset. ``seek`` of the library does not discard what was fetched before, so records at or beyond ``reached``
+are dropped after a rewind, and the partition is sought again.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+from msgspec.structs import replace
+
+from eos_client.core.leader_epochs import EpochChanges, Misplacement, with_epoch_at
+from eos_client.core.model import GroupGeneration, InputPosition
+from eos_client.core.record_runs import Run
+
+BEGINNING = -2
+"""The logical offset of the first record of a log, as librdkafka numbers it."""
+
+SEEK_ATTEMPTS_MAX = 3
+"""How often in a row a partition is sought again because what came was from elsewhere."""
+
+
+class ResetPolicy(Enum):
+    """What ``auto.offset.reset`` asks for where the group has no offset.
+
+    librdkafka has three spellings each of EARLIEST and LATEST.
+    """
+
+    EARLIEST = frozenset({"earliest", "beginning", "smallest"})
+    LATEST = frozenset({"latest", "end", "largest"})
+    ERROR = frozenset({"error"})
+
+    @classmethod
+    def of(cls, setting: object) -> ResetPolicy:
+        """Return the policy of a ``setting``; what librdkafka does not know it has refused already."""
+        wanted = str(setting).lower()
+        return next((policy for policy in cls if wanted in policy.value), cls.ERROR)
+
+
+class Start(msgspec.Struct, frozen=True, gc=False):
+    """Where a partition starts whose first record was not let through yet."""
+
+    is_withheld: bool = False
+    """Nothing is fetched until the start is known; then it is sought."""
+    is_missing: bool = False
+    """It has no offset to start at, and may not choose one."""
+    needs_commit: bool = False
+    """With ``latest``, the start is not committed yet."""
+    may_miss_records: bool = False
+    """Records before the first to arrive may be missing."""
+    is_known: bool = False
+    """It starts at ``offset``."""
+    offset: int | None = None
+    """None: at the beginning of the log."""
+    epoch: int | None = None
+    """The leader epoch that was committed with ``offset``."""
+    end: int | None = None
+    """Where it starts if the group has no offset."""
+    before: int = 0
+    """How many offsets of the log lie before ``end``."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the group has to be asked for it."""
+        return not (self.is_known or self.is_missing)
+
+    @property
+    def goal(self) -> int:
+        """The offset to seek to, which may be a logical one."""
+        return BEGINNING if self.offset is None else self.offset
+
+    def differs_from(self, first: Run) -> bool:
+        """Whether the partition may have to start elsewhere than at its ``first`` records."""
+        if self.offset is None:
+            return self.may_miss_records and first.first_offset > 0
+        return self.offset != first.first_offset or (self.epoch is not None and self.epoch != first.epochs[0][1])
+
+
+class PartitionRow(msgspec.Struct, frozen=True, gc=False):
+    """What is true of one partition. One that is neither assigned, paused nor has work has no row."""
+
+    is_assigned: bool = False
+    start: Start | None = None
+    """None once the first record was let through, or the application has chosen where to go on."""
+    next: int | None = None
+    """The offset to hand over next, which may be logical; None until the start is known."""
+    is_checked: bool = False
+    """A record before ``next`` is misplaced."""
+    was_read: bool = False
+    """Something was handed over since the assignment."""
+    needs_seek: bool = False
+    """The library is elsewhere, so what it brings is dropped."""
+    reached: int | None = None
+    """Records at or beyond this offset may have been fetched before the last seek."""
+    attempts: int = 0
+    """How often in a row records came from elsewhere."""
+    truncation: Misplacement | None = None
+    """What showed that the log was truncated."""
+    epochs: EpochChanges = ()
+    """The leader epochs of what was read."""
+    work: InputPosition | None = None
+    """Handed over and not committed."""
+    processed: int | None = None
+    """While records of it are unprocessed: the outputs of the work before this offset are written."""
+    orphan: InputPosition | None = None
+    """Work from before the partition left, which no transaction may commit; the gate knows it as lost or revoked."""
+    is_paused: bool = False
+    """By the application."""
+    library_paused: bool = False
+    """The library may have it paused."""
+
+    # -- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def start_is_unknown(self) -> bool:
+        """Whether it awaits its first record, and the group has to be asked where that is."""
+        return self.start is not None and self.start.is_unknown
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether nothing of it may be fetched until its start is known."""
+        return self.start is not None and (self.start.is_withheld or self.start.is_missing)
+
+    @property
+    def awaits_first_record(self) -> bool:
+        """Whether the library may still look up its start: a pause would make it forget the look-up."""
+        return self.start is not None and not self.start.is_missing
+
+    @property
+    def may_be_sought_again(self) -> bool:
+        """Whether records from elsewhere have not come so often in a row that another seek is in vain."""
+        return self.attempts < SEEK_ATTEMPTS_MAX
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is due for it, and all that comes of it is kept."""
+        return (
+            self.start is None
+            and not self.needs_seek
+            and self.reached is None
+            and self.truncation is None
+            and not self.is_paused
+            and not self.library_paused
+        )
+
+    @property
+    def must_be_paused(self) -> bool:
+        """Whether the library must not fetch it.
+
+        A pause drops what the library has fetched ahead. Nothing else tells that from what a seek brings where the
+        offset that was ``reached`` before is not known.
+        """
+        is_to_start = self.needs_seek and self.reached is None
+        return self.is_assigned and (self.is_paused or self.is_withheld or is_to_start)
+
+    @property
+    def has_due_call(self) -> bool:
+        """Whether the library must be told something: to seek it, to pause or to resume it."""
+        return self.needs_seek or self.must_be_paused != self.library_paused
+
+    @property
+    def has_due_question(self) -> bool:
+        """Whether the group has to be asked for its start without a record that has come, or told its start."""
+        start = self.start
+        return start is not None and (start.needs_commit or (start.is_withheld and not start.is_known))
+
+    @property
+    def stops_all(self) -> bool:
+        """Whether nothing may be handed over because of it, until the application has chosen where it goes on."""
+        return self.truncation is not None or (self.start is not None and self.start.is_missing)
+
+    # -- where it goes on ----------------------------------------------------------------------------------------------
+
+    def started(self, start: Start) -> PartitionRow:
+        """Return the row that goes on at ``start``, which is known."""
+        epochs = self.epochs
+        if start.offset is not None and start.offset >= 0:
+            epochs = with_epoch_at(epochs, start.offset, start.epoch)
+        return replace(self, start=None, next=start.goal, is_checked=False, epochs=epochs)
+
+    def sought_at(self, start: Start, policy: ResetPolicy) -> PartitionRow:
+        """Return the withheld row that is sought at its ``start``, which is known, or has none."""
+        if start.offset is None and policy is ResetPolicy.ERROR:
+            missing = replace(start, is_withheld=False, is_missing=True, is_known=False)
+            return replace(self, start=missing)
+        return replace(self.started(start), needs_seek=True)
+
+    def started_anew(self, policy: ResetPolicy) -> PartitionRow:
+        """Return the row that starts at the group's offset: the library may have read elsewhere."""
+        start = replace(self.start or Start(), is_withheld=True, is_missing=False)
+        anew = replace(self, start=start, next=None, is_checked=False, was_read=False, needs_seek=False, reached=None)
+        return anew.sought_at(start, policy) if start.is_known else anew
+
+    def rewound(self, reached: int) -> PartitionRow:
+        """Return the row to be sought at ``next``, which is known; the library may have fetched up to ``reached``."""
+        reached = max(reached, self.reached or 0)
+        is_behind = self.next is not None and 0 <= self.next < reached
+        return replace(self, needs_seek=True, is_checked=False, reached=reached if is_behind else None, attempts=0)
+
+    def departed(self) -> PartitionRow:
+        """Return the row after the partition has left: its work is nobody's to commit here."""
+        return PartitionRow(orphan=self.work or self.orphan, library_paused=self.library_paused or self.is_paused)
+
+    def unassigned_by_hand(self) -> PartitionRow:
+        """Return the row after the application has taken it from the assignment: its work can still be committed."""
+        return PartitionRow(
+            next=self.next,
+            work=self.work,
+            processed=self.processed,
+            orphan=self.orphan,
+            is_paused=self.is_paused,
+            library_paused=self.library_paused,
+        )
+
+    # -- records and work ----------------------------------------------------------------------------------------------
+
+    def received(self, run: Run) -> tuple[PartitionRow, bool]:
+        """Return the row after ``run`` has come, and whether that is kept."""
+        row = self
+        if row.is_paused:
+            row = replace(row, library_paused=False)  # librdkafka ignores a pause before a topic's first assignment
+        if row.needs_seek:
+            return replace(row, reached=row.reached and max(row.reached, run.next_offset)), False
+        if row.reached is not None:
+            if run.first_offset >= row.reached and row.may_be_sought_again:
+                return replace(row, needs_seek=True, attempts=row.attempts + 1), False
+            row = replace(row, reached=None)
+        start = row.start
+        if start is None:
+            return row, True
+        if row.is_withheld or not start.is_known:
+            return replace(row, start=start if start.is_missing else replace(start, is_withheld=True)), False
+        started = row.started(start)
+        if start.differs_from(run):
+            return replace(started, needs_seek=True), False
+        return started, True
+
+    def handed_over(self, run: Run, generation: GroupGeneration) -> PartitionRow:
+        """Return the row with ``run`` as work, which the group has shown ``generation`` for."""
+        position = InputPosition(run.first_offset, run.next_offset, generation, run.leader_epoch, run.gaps)
+        epochs = self.epochs
+        if not epochs or epochs[-1][1] != run.leader_epoch or epochs[-1][0] > run.first_offset:
+            for offset, epoch in run.epochs:
+                epochs = with_epoch_at(epochs, offset, epoch)
+        work = position if self.work is None else self.work.followed_by(position)
+        return replace(
+            self,
+            next=run.next_offset,
+            is_checked=True,
+            was_read=True,
+            reached=None,
+            attempts=0,
+            epochs=epochs,
+            work=work,
+        )
+
+    def taken_back(self, offset: int) -> PartitionRow:
+        """Return the row without the work from ``offset`` on."""
+        work = self.work
+        if work is None or offset >= work.next_offset:
+            return self
+        return replace(self, work=work.between(work.first_offset, offset) if offset > work.first_offset else None)
+
+    def without_work(self) -> PartitionRow:
+        """Return the row without any work."""
+        return replace(self, work=None, processed=None, orphan=None)
