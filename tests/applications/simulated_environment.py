@@ -367,7 +367,7 @@ class SimulatedEnvironment(Environment):
         self._outage_ends_at_s = 0.0
         for member in self.members:
             self._set_clock(member, 0.0)
-        self._pending.clear()
+        self._pending = {index: error for index, error in self._pending.items() if isinstance(error, Killed)}
         with suppress(ValueError, LookupError, BrokerError):
             self.cluster.give_back()
         if self.program.setting.may_strand_partitions:
@@ -430,7 +430,8 @@ class SimulatedEnvironment(Environment):
                 self.cluster.kill(member.name)
         if self._consuming == member.index == self._running:
             raise error
-        self._pending[member.index] = error
+        if not isinstance(self._pending.get(member.index), Killed):  # no signal reaches what is dead
+            self._pending[member.index] = error
 
     def _scripted(self, event: Event, member: ApplicationMember) -> None:
         """Do what the event says."""
