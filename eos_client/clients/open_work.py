@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from eos_client.clients.gate_questions import GateQuestions
+from eos_client.clients.commit_attempts import CommitAttempts
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -27,7 +27,7 @@ class OpenWork:
         self._consumer = consumer
         self.session: TransactionSession | None = None
         self._plain = plain
-        self._starts = GateQuestions(consumer, hook, clock)
+        self._starts = CommitAttempts(consumer, hook, clock)
         self._is_assigned_by_hand = False
         self._has_others = False  # partitions that the group did not give, assigned inside a callback
         self._has_lost_records = False  # handed over while no producer was open, of partitions that have left since
@@ -171,7 +171,7 @@ class OpenWork:
             return True
         snapshot = self._consumer.snapshot()
         positions = {p: InputPosition(offset, offset, snapshot.generation) for p, offset in starts.items()}
-        ruling, _ = self._starts.ask(positions, snapshot)
+        ruling, _ = self._starts.decide(positions, snapshot)
         self._starts.record(ruling, snapshot)
         if ruling.decision is not CommitDecision.COMMIT:
             return False

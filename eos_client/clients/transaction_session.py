@@ -16,8 +16,8 @@ from eos_client import errors
 from eos_client.clients.attempt import Attempt, Ending, SentOffsets, needed
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.call_guard import CallGuard
+from eos_client.clients.commit_attempts import CommitAttempts
 from eos_client.clients.endings import Endings
-from eos_client.clients.gate_questions import GateQuestions
 from eos_client.clients.long_steps import EndedMeanwhileError, while_polling
 from eos_client.clients.recovery import Recovery
 from eos_client.clients.refused_letters import LettersOfBlocks
@@ -89,7 +89,7 @@ class TransactionSession:
         self._lifecycle = TransactionLifecycle(is_broken=needs_resume)
         self._attempt = Attempt(clock())
         self._token = AttemptToken(secrets.token_hex(6))
-        self._questions = GateQuestions(consumer, hook, clock)
+        self._commit_attempts = CommitAttempts(consumer, hook, clock)
         self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._acts = self._methods_by_act()
         self._has_unfinished_outputs = False
@@ -125,7 +125,7 @@ class TransactionSession:
     @property
     def is_held(self) -> bool:
         """Whether the gate has skipped a commit of the open work, to which more may have been added since."""
-        return self._questions.is_held
+        return self._commit_attempts.is_held
 
     @property
     def _has_nothing_to_end(self) -> bool:
@@ -237,7 +237,7 @@ class TransactionSession:
             self.mark_processed()
             self.raise_callback_failure()
             if self._has_nothing_to_end:
-                self._questions.end_hold()
+                self._commit_attempts.end_hold()
                 self.call_guard.run_transaction_step(self.producer.calls.drain_events)
                 return self.endings.record(Ending(Outcome.COMMITTED, "nothing to do"))
             if (failed := self.producer.calls.transaction_failure) is not None:
@@ -597,7 +597,7 @@ class TransactionSession:
         return TransactionEvent.RULED_COMMIT if self.state.has_begun else TransactionEvent.RULED_COMMIT_UNBEGUN
 
     def _decide_now(self) -> tuple[CommitRuling, MembershipSnapshot]:
-        return self._questions.ask(self.consumer.positions)
+        return self._commit_attempts.decide(self.consumer.positions)
 
     def _decide(self) -> tuple[CommitRuling, MembershipSnapshot]:
         """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
@@ -606,7 +606,9 @@ class TransactionSession:
             self.raise_callback_failure()
             return self.state.phase is Phase.DECIDING
 
-        ruling, snapshot = self._questions.ask_after_callbacks(lambda: self.consumer.positions, is_still_due=is_due)
+        ruling, snapshot = self._commit_attempts.decide_after_callbacks(
+            lambda: self.consumer.positions, is_still_due=is_due
+        )
         if ruling.decision is CommitDecision.SKIP and self.consumer.gate.settings.policy is GatePolicy.BLOCK:
             return self._await_open_gate(ruling, snapshot)
         return ruling, snapshot
@@ -759,7 +761,7 @@ class TransactionSession:
 
     def _record_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         self.endings.count_skipped()
-        self._questions.record_skip(ruling, snapshot)
+        self._commit_attempts.record_skip(ruling, snapshot)
 
     def _rewind(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
@@ -771,4 +773,4 @@ class TransactionSession:
         self.consumer.gate.observe(WorkEnded())
         self.endings.records_out = 0
         self._has_unfinished_outputs = False
-        self._questions.end_hold()
+        self._commit_attempts.end_hold()

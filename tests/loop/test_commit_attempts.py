@@ -6,7 +6,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from eos_client import EosConsumer
-from eos_client.clients.gate_questions import GateQuestions
+from eos_client.clients.commit_attempts import CommitAttempts
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule, GateSettings, RevocationEnded
 from eos_client.testing.simulator import BrokerSettings
 from tests.loop.bench import BROKERS
@@ -34,7 +34,7 @@ class Restless:
         wait_for(lambda: consumer.poll(1.0), "the record", timeout_s=60.0, clock=self.cluster.clock)
         self.member, self.gate = consumer.member, consumer.gate
         self.positions = self.member.positions
-        self.questions = GateQuestions(self.member, lambda _: None, self.cluster.clock)
+        self.attempts = CommitAttempts(self.member, lambda _: None, self.cluster.clock)
 
     def _moved(self, raw: Any) -> Any:
         if raw.memberid():
@@ -42,8 +42,8 @@ class Restless:
             self.cluster.advance(3 * HEARTBEAT_S)
         return raw.consumer_group_metadata()
 
-    def ask(self, **options: Any) -> Any:
-        return self.questions.ask_after_callbacks(lambda: self.positions, **options)
+    def decide(self, **options: Any) -> Any:
+        return self.attempts.decide_after_callbacks(lambda: self.positions, **options)
 
 
 @pytest.fixture
@@ -54,13 +54,13 @@ def restless(make_simulated_cluster):
 def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit(restless, monkeypatch):
     serve = Mock(wraps=restless.member.fetching.serve_callbacks)
     monkeypatch.setattr(restless.member.fetching, "serve_callbacks", serve)
-    ruling, snapshot = restless.ask()
+    ruling, snapshot = restless.decide()
     assert ruling.decision is CommitDecision.SERVE_CALLBACKS
     assert serve.call_args_list == [call(drain=True)] * 3
-    restless.questions.record_skip(ruling, snapshot)
+    restless.attempts.record_skip(ruling, snapshot)
 
     restless.cluster.advance(LIMIT_S)
-    ruling, _ = restless.ask()
+    ruling, _ = restless.decide()
     assert (ruling.decision, ruling.rule) == (CommitDecision.ABORT, GateRule.GENERATION_KEEPS_MOVING)
     counters = restless.gate.counters
     assert (counters.aborts, counters.held_s) == (1, pytest.approx(LIMIT_S, abs=0.5))
@@ -70,22 +70,22 @@ def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit(res
 @pytest.mark.parametrize("ends_at_once", [False, True])
 def test_the_end_of_such_a_hold_is_the_end_of_the_last_revocation(restless, ends_at_once):
     restless.gate.observe(RevocationEnded(frozenset(), restless.member.snapshot().generation))
-    restless.questions.record(*restless.ask())
+    restless.attempts.record(*restless.decide())
     restless.cluster.advance(LIMIT_S)
-    restless.ask(is_still_due=lambda: not ends_at_once)
+    restless.decide(is_still_due=lambda: not ends_at_once)
     assert (restless.gate.state.revocation is None) is not ends_at_once
 
 
 @pytest.mark.parametrize("end", [CommitDecision.COMMIT, CommitDecision.ABORT])
 @pytest.mark.parametrize("hold", [CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS])
 def test_work_is_held_from_its_first_skip_to_its_end_and_the_next_work_anew(restless, hold, end):
-    questions, snapshot = restless.questions, restless.member.snapshot()
+    attempts, snapshot = restless.attempts, restless.member.snapshot()
     held = CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held")
     for expected_s in (0.0, 1.0, 2.0):
-        questions.record(held, snapshot)
-        assert (questions.is_held, questions.held_for_s) == (True, pytest.approx(expected_s))
+        attempts.record(held, snapshot)
+        assert (attempts.is_held, attempts.held_for_s) == (True, pytest.approx(expected_s))
         restless.cluster.advance(1.0)
-    questions.record(CommitRuling(end, GateRule.ALWAYS_OURS, "over"), snapshot)
-    assert (questions.is_held, questions.held_for_s) == (False, 0.0)
-    questions.record(held, snapshot)
-    assert questions.held_for_s == 0.0
+    attempts.record(CommitRuling(end, GateRule.ALWAYS_OURS, "over"), snapshot)
+    assert (attempts.is_held, attempts.held_for_s) == (False, 0.0)
+    attempts.record(held, snapshot)
+    assert attempts.held_for_s == 0.0

@@ -1,6 +1,6 @@
-"""Asks the gate about one piece of work, from its first skip to its end.
+"""The attempts to commit one piece of work, as the gate is asked about each: it decides.
 
-The gate decides. Here its question is put together: a fresh snapshot of our membership, and how long the work is held.
+An attempt has a fresh snapshot of our membership, and says how long the work has been held.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from eos_client.ports import MembershipSnapshot
 _SERVE_ROUNDS_MAX = 3
 
 
-class GateQuestions:
-    """What the gate is asked about one piece of work, and how long it has held that."""
+class CommitAttempts:
+    """The attempts of one piece of work, from its first skip to its end."""
 
     def __init__(self, consumer: ConfluentConsumer, hook: EventHook, clock: Callable[[], float]) -> None:
         self._consumer = consumer
@@ -35,7 +35,7 @@ class GateQuestions:
         """Seconds since the first skip; 0.0 without one."""
         return 0.0 if self._held_since is None else self._clock() - self._held_since
 
-    def ask(
+    def decide(
         self,
         positions: InputPositions,
         snapshot: MembershipSnapshot | None = None,
@@ -64,7 +64,7 @@ class GateQuestions:
             gate.observe(HoldEnded())
         return ruling, snapshot
 
-    def ask_after_callbacks(
+    def decide_after_callbacks(
         self,
         positions: Callable[[], InputPositions],
         *,
@@ -76,7 +76,7 @@ class GateQuestions:
         ``is_still_due``: whether there is anything left to decide on after callbacks were served. ``departed``: as in
         `CommitAttempt`. A generation that moves again each time counts as a skip, which ends at the hold limit.
         """
-        ruling, snapshot = self.ask(positions(), departed=departed())
+        ruling, snapshot = self.decide(positions(), departed=departed())
         for round_number in range(1, _SERVE_ROUNDS_MAX + 1):
             if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
                 break
@@ -84,7 +84,7 @@ class GateQuestions:
             if not is_still_due():
                 break
             is_last = round_number == _SERVE_ROUNDS_MAX
-            ruling, snapshot = self.ask(positions(), departed=departed(), generation_unstable=is_last)
+            ruling, snapshot = self.decide(positions(), departed=departed(), generation_unstable=is_last)
         return ruling, snapshot
 
     def record(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
