@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from eos_client.clients.attempt import Ending
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.dead_letters import UNKNOWN_HANDLING, RecordKey, told_of
+from eos_client.clients.step_state import Ending
 from eos_client.core.error_report import ErrorReport
 from eos_client.core.model import Outcome
 from eos_client.observe import (

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from eos_client import errors
-from eos_client.clients.attempt import Attempt, Ending, SentOffsets, needed
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.call_guard import CallGuard
 from eos_client.clients.commit_attempts import CommitAttempts
@@ -21,6 +20,7 @@ from eos_client.clients.endings import Endings
 from eos_client.clients.long_steps import EndedMeanwhileError, while_polling
 from eos_client.clients.recovery import Recovery
 from eos_client.clients.refused_letters import LettersOfBlocks
+from eos_client.clients.step_state import Ending, SentOffsets, StepState, needed
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.failures.consumer_failures import leave_block
@@ -87,7 +87,7 @@ class TransactionSession:
         self.endings = Endings(self.block, hook, counters)
         self.letters = LettersOfBlocks()
         self._lifecycle = TransactionLifecycle(is_broken=needs_resume)
-        self._attempt = Attempt(clock())
+        self._steps = StepState(clock())
         self._token = AttemptToken(secrets.token_hex(6))
         self._commit_attempts = CommitAttempts(consumer, hook, clock)
         self._recovery = Recovery(consumer, producer, hook, counters, clock)
@@ -151,7 +151,7 @@ class TransactionSession:
         if not self.state.has_begun:
             self._perform(TransactionEvent.BEGIN)
 
-    def raw_produce(self) -> Callable[..., None]:
+    def begin_and_get_produce(self) -> Callable[..., None]:
         """Begin, and return the quickest way to write simple outputs; ``count_outputs`` counts them."""
         self.begin()
         return self.producer.raw_produce
@@ -253,8 +253,8 @@ class TransactionSession:
 
     def recover(self, failure: errors.AbortableError | errors.RebuildProducerError) -> Ending:
         """Recover as the class of ``failure`` demands; it was raised while work was being added."""
-        attempt = Attempt(self._clock())
-        return self._undo(str(failure), lambda: self._run(attempt.fail(failure), attempt))
+        steps = StepState(self._clock())
+        return self._undo(str(failure), lambda: self._run(steps.fail(failure), steps))
 
     def _undo(self, reason: str, undo: Callable[[], Ending]) -> Ending:
         with self.producer.library.callback_errors.deferred():
@@ -308,10 +308,10 @@ class TransactionSession:
             return False
         self._token = self._token.next()
         sent = SentOffsets(starts, snapshot, self._token, inside_revoke=False)
-        attempt = Attempt(self._clock(), inside_fetch=True, sent=sent)
+        steps = StepState(self._clock(), inside_fetch=True, sent=sent)
         try:
             with self.producer.library.callback_errors.deferred(keep_deferred=True):
-                self.call_guard.run_transaction_step(lambda: self._run(TransactionEvent.COMMIT_STARTS, attempt))
+                self.call_guard.run_transaction_step(lambda: self._run(TransactionEvent.COMMIT_STARTS, steps))
         except _TO_BE_REPEATED:
             return False
         return True
@@ -362,15 +362,15 @@ class TransactionSession:
         return ended
 
     def _complete_step(self, *, inside_revoke: bool) -> Ending:
-        attempt = self._attempt
-        was_inside, attempt.inside_revoke = attempt.inside_revoke, inside_revoke
-        attempt.inside_fetch = False  # the call that committed start offsets is over
+        steps = self._steps
+        was_inside, steps.inside_revoke = steps.inside_revoke, inside_revoke
+        steps.inside_fetch = False  # the call that committed start offsets is over
         if self.state.needs_rebuild:
-            attempt.unhandled, attempt.abort_reason = None, attempt.abort_reason or self._why_unknown(attempt)
+            steps.unhandled, steps.abort_reason = None, steps.abort_reason or self._why_unknown(steps)
         try:
-            return self._run(TransactionEvent.RESUME, attempt)
+            return self._run(TransactionEvent.RESUME, steps)
         finally:
-            attempt.inside_revoke = was_inside
+            steps.inside_revoke = was_inside
 
     # -- when a client is closed -------------------------------------------------------------------------------------
 
@@ -442,9 +442,9 @@ class TransactionSession:
             self.producer.abort_transaction(keeps_handle=True)
 
     def _leave_unknown(self, reason: str) -> None:
-        if not self._attempt.is_left_unknown:
-            self._attempt.is_left_unknown = True
-            self.endings.tell_left_unknown(f"{self._why_unknown(self._attempt)} That stays unknown: {reason}")
+        if not self._steps.is_left_unknown:
+            self._steps.is_left_unknown = True
+            self.endings.tell_left_unknown(f"{self._why_unknown(self._steps)} That stays unknown: {reason}")
 
     # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises ------------------------------
 
@@ -526,19 +526,20 @@ class TransactionSession:
 
     def _perform(self, event: TransactionEvent, *, inside_revoke: bool = False, reason: str = "") -> Ending:
         """Do what ``event`` asks for: to begin, to end as the gate decides, or to abort because of ``reason``."""
-        return self._run(event, Attempt(self._clock(), inside_revoke=inside_revoke, abort_reason=reason))
+        return self._run(event, StepState(self._clock(), inside_revoke=inside_revoke, abort_reason=reason))
 
-    def _run(self, event: TransactionEvent, attempt: Attempt) -> Ending:
-        self._attempt = attempt
+    def _run(self, event: TransactionEvent, steps: StepState) -> Ending:
+        """Perform what follows from ``event``. A commit: FLUSH, SERVE_CALLBACKS, ASK_GATE, COMMIT, RECORD_COMMITTED."""
+        self._steps = steps
         act = self._lifecycle.on(event)
         while act is not Act.NOTHING:
-            follows = self._acts[act](attempt)
+            follows = self._acts[act](steps)
             act = Act.NOTHING if follows is None else self._lifecycle.on(follows)
         if self.state.phase is Phase.IDLE:
-            self._while_polling(attempt, self.producer.rebuild_after_lost_connection)
+            self._while_polling(steps, self.producer.rebuild_after_lost_connection)
         return self.endings.last
 
-    def _methods_by_act(self) -> dict[Act, Callable[[Attempt], TransactionEvent | None]]:
+    def _methods_by_act(self) -> dict[Act, Callable[[StepState], TransactionEvent | None]]:
         """Return the acts: each performs one step and returns the resulting event, if it has not applied it."""
         return {
             Act.BEGIN: self._begin,
@@ -555,7 +556,7 @@ class TransactionSession:
             Act.COMMIT_STARTS: self._commit_starts,
         }
 
-    def _begin(self, _: Attempt) -> TransactionEvent:
+    def _begin(self, _: StepState) -> TransactionEvent:
         try:
             self.consumer.require_open()
             self.producer.begin_transaction()
@@ -565,35 +566,35 @@ class TransactionSession:
             raise
         return TransactionEvent.BEGUN
 
-    def _flush(self, attempt: Attempt) -> TransactionEvent:
-        meanwhile = None if attempt.inside_revoke else self.consumer.prefetch
+    def _flush(self, steps: StepState) -> TransactionEvent:
+        meanwhile = None if steps.inside_revoke else self.consumer.prefetch
         try:
             self.producer.flush_outputs(self.producer.limits.commit_timeout_s, meanwhile)
         except (errors.AbortableError, errors.RebuildProducerError) as error:
-            if not attempt.inside_revoke:
+            if not steps.inside_revoke:
                 self.raise_callback_failure()  # a commit inside a callback served meanwhile may have taken effect
-            is_finished = attempt.fail(error) is TransactionEvent.HANDLE_FINISHED
+            is_finished = steps.fail(error) is TransactionEvent.HANDLE_FINISHED
             return TransactionEvent.NOT_FLUSHED_BY_HANDLE if is_finished else TransactionEvent.NOT_FLUSHED
-        if attempt.inside_revoke:
+        if steps.inside_revoke:
             return TransactionEvent.FLUSHED_IN_CALLBACK
         self.raise_callback_failure()
         return TransactionEvent.FLUSHED
 
-    def _serve_callbacks(self, _: Attempt) -> TransactionEvent:
+    def _serve_callbacks(self, _: StepState) -> TransactionEvent:
         self.consumer.serve_callbacks()
         self.raise_callback_failure()
         return TransactionEvent.SERVED
 
-    def _ask_gate(self, attempt: Attempt) -> TransactionEvent:
-        decide = self._decide_now if attempt.inside_revoke else self._decide
-        ruling, snapshot = attempt.decided = decide()
+    def _ask_gate(self, steps: StepState) -> TransactionEvent:
+        decide = self._decide_now if steps.inside_revoke else self._decide
+        ruling, snapshot = steps.decided = decide()
         if ruling.decision is not CommitDecision.COMMIT:
-            attempt.abort_reason, attempt.abort_rule = ruling.reason, ruling.rule
-            is_abort = attempt.inside_revoke or ruling.decision is CommitDecision.ABORT
+            steps.abort_reason, steps.abort_rule = ruling.reason, ruling.rule
+            is_abort = steps.inside_revoke or ruling.decision is CommitDecision.ABORT
             return TransactionEvent.RULED_ABORT if is_abort else TransactionEvent.RULED_SKIP
         self._token = self._token.next()
         positions = dict(self.consumer.positions)
-        attempt.sent = SentOffsets(positions, snapshot, self._token, inside_revoke=attempt.inside_revoke)
+        steps.sent = SentOffsets(positions, snapshot, self._token, inside_revoke=steps.inside_revoke)
         return TransactionEvent.RULED_COMMIT if self.state.has_begun else TransactionEvent.RULED_COMMIT_UNBEGUN
 
     def _decide_now(self) -> tuple[CommitRuling, MembershipSnapshot]:
@@ -628,27 +629,27 @@ class TransactionSession:
             ruling, snapshot = self._decide_now()
         return ruling, snapshot
 
-    def _commit(self, attempt: Attempt) -> TransactionEvent:
-        sent = needed(attempt.sent)
+    def _commit(self, steps: StepState) -> TransactionEvent:
+        sent = needed(steps.sent)
         try:
             if sent.positions:
                 self._send_offsets(sent.positions, sent.snapshot, sent.token)
             self.producer.commit_transaction(keeps_handle=True)
         except errors.UnknownOutcomeError as error:
-            attempt.unanswered = error
+            steps.unanswered = error
             return TransactionEvent.UNANSWERED
         except errors.EosError as error:
             if self.producer.calls.may_have_ended:  # then a signal handler has raised it
                 raise
             if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
-                return attempt.fail(error)
+                return steps.fail(error)
             if not self.producer.calls.commit_may_take_effect or isinstance(error, _NOTHING_WAS_SENT):
                 self._lifecycle.on(TransactionEvent.NOT_SENT)
             raise
         return TransactionEvent.ANSWERED
 
-    def _commit_starts(self, attempt: Attempt) -> TransactionEvent:
-        sent = needed(attempt.sent)
+    def _commit_starts(self, steps: StepState) -> TransactionEvent:
+        sent = needed(steps.sent)
         self.producer.begin_transaction()
         self._send_offsets(sent.positions, sent.snapshot, sent.token)
         self.producer.commit_transaction(keeps_handle=True)
@@ -659,77 +660,77 @@ class TransactionSession:
         self.producer.calls.by_pattern_alone = {p.topic: not names(p.topic) for p in positions}
         self.producer.send_offsets_to_transaction(offsets, snapshot.group_metadata, is_judged=True)
 
-    def _resolve_outcome(self, attempt: Attempt) -> TransactionEvent | None:
+    def _resolve_outcome(self, steps: StepState) -> TransactionEvent | None:
         """Resolve the commit's outcome from the group's offsets; errors but UnknownOutcomeError leave it open."""
-        cause = attempt.unanswered = attempt.unanswered or errors.UnknownOutcomeError(self._why_unknown(attempt))
-        if not attempt.is_resolution_counted:
-            attempt.is_resolution_counted = True
+        cause = steps.unanswered = steps.unanswered or errors.UnknownOutcomeError(self._why_unknown(steps))
+        if not steps.is_resolution_counted:
+            steps.is_resolution_counted = True
             self._recovery.record_unanswered(cause)
-        sent = needed(attempt.sent)
+        sent = needed(steps.sent)
         try:
             outcome = self._while_polling(
-                attempt, lambda poll: self._recovery.resolve_commit_outcome(sent.positions, sent.token, cause, poll)
+                steps, lambda poll: self._recovery.resolve_commit_outcome(sent.positions, sent.token, cause, poll)
             )
         except EndedMeanwhileError:
             return None
         except errors.UnknownOutcomeError as error:
             self._lifecycle.on(TransactionEvent.NOT_FOUND)
-            self._rewind(inside_revoke=attempt.inside_revoke)
+            self._rewind(inside_revoke=steps.inside_revoke)
             self.block.report_outcome(None, str(error))
             raise
         self._callback_failure = None  # of a callback that has looked for the same outcome in vain
         if outcome is Outcome.ABORTED:
-            attempt.abort_reason, attempt.abort_rule = str(cause), None
+            steps.abort_reason, steps.abort_rule = str(cause), None
             return TransactionEvent.FOUND_ABORTED
         return TransactionEvent.FOUND_COMMITTED
 
-    def _why_unknown(self, attempt: Attempt) -> str:
-        if attempt.unanswered is not None:
-            return str(attempt.unanswered)
+    def _why_unknown(self, steps: StepState) -> str:
+        if steps.unanswered is not None:
+            return str(steps.unanswered)
         return f"{_INTERRUPTED_STEPS.get(self.state.phase, 'a commit')} has no known outcome."
 
-    def _abort(self, attempt: Attempt) -> TransactionEvent:
-        self._record_failure(attempt)
+    def _abort(self, steps: StepState) -> TransactionEvent:
+        self._record_failure(steps)
         try:
             if self.state.has_begun:
                 self.producer.abort_transaction(keeps_handle=True)
         except errors.RebuildProducerError as error:
-            reason, follows = attempt.abort_reason, attempt.fail(error)
-            attempt.abort_reason = f"{reason.rstrip('.')}. Then {error}"
+            reason, follows = steps.abort_reason, steps.fail(error)
+            steps.abort_reason = f"{reason.rstrip('.')}. Then {error}"
             return follows
         return TransactionEvent.ABORT_CONFIRMED
 
-    def _rebuild(self, attempt: Attempt) -> TransactionEvent:
+    def _rebuild(self, steps: StepState) -> TransactionEvent:
         """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
-        self._record_failure(attempt)
+        self._record_failure(steps)
         try:
-            self._while_polling(attempt, self.producer.rebuild)
+            self._while_polling(steps, self.producer.rebuild)
         except errors.EosError:
-            self._rewind(inside_revoke=attempt.inside_revoke)
+            self._rewind(inside_revoke=steps.inside_revoke)
             raise
         return TransactionEvent.REBUILT
 
-    def _record_failure(self, attempt: Attempt) -> None:
-        failure, attempt.unhandled = attempt.unhandled, None
+    def _record_failure(self, steps: StepState) -> None:
+        failure, steps.unhandled = steps.unhandled, None
         if failure is not None:
             self._recovery.record_failure(failure)
 
-    def _while_polling(self, attempt: Attempt, step: Callable[[Callable[[], None]], T]) -> T:
+    def _while_polling(self, steps: StepState, step: Callable[[Callable[[], None]], T]) -> T:
         """Perform ``step``, which may take long, and keep the member in its group meanwhile."""
-        if attempt.inside_revoke or attempt.inside_fetch:
+        if steps.inside_revoke or steps.inside_fetch:
             return step(lambda: None)
         phase = self.state.phase
         return while_polling(self.consumer, step, is_over=lambda: self.state.phase is not phase)
 
     # -- how it ended ------------------------------------------------------------------------------------------------
 
-    def _record_committed(self, attempt: Attempt) -> None:
-        sent, (ruling, _) = needed(attempt.sent), needed(attempt.decided)
+    def _record_committed(self, steps: StepState) -> None:
+        sent, (ruling, _) = needed(steps.sent), needed(steps.decided)
         records_in, now = record_count(sent.positions), self._clock()
         committed = TransactionCommitted(
             records_in=records_in,
             records_out=self.endings.records_out,
-            duration_s=now - attempt.began_at,
+            duration_s=now - steps.began_at,
             generation=sent.snapshot.generation,
             inside_revoke=sent.inside_revoke,
             poll_to_commit_s=now - self.consumer.work_since if records_in else None,
@@ -741,21 +742,21 @@ class TransactionSession:
         self.endings.count_committed(committed)
         self._recovery.report()
 
-    def _record_aborted(self, attempt: Attempt) -> None:
-        reason, rule = attempt.abort_reason, attempt.abort_rule
+    def _record_aborted(self, steps: StepState) -> None:
+        reason, rule = steps.abort_reason, steps.abort_rule
         aborted = TransactionAborted(
             reason=reason,
             rule=rule,
             records_in=record_count(self.consumer.positions),
-            refused_by_group=attempt.refused_by_group,
+            refused_by_group=steps.refused_by_group,
         )
-        self._rewind(inside_revoke=attempt.inside_revoke)
+        self._rewind(inside_revoke=steps.inside_revoke)
         self.endings.record(Ending(Outcome.ABORTED, reason, rule))
         self._lifecycle.on(TransactionEvent.RECORDED)
         self.endings.count_aborted(aborted)
 
-    def _record_held(self, attempt: Attempt) -> None:
-        ruling, snapshot = needed(attempt.decided)
+    def _record_held(self, steps: StepState) -> None:
+        ruling, snapshot = needed(steps.decided)
         self._record_skip(ruling, snapshot)
         self.endings.record(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
 

@@ -87,7 +87,10 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     start: Start | None = None
     """None once the first record was let through, or the application has chosen where to go on."""
     next: int | None = None
-    """The offset to hand over next, which may be logical; None until the start is known."""
+    """The offset to hand over next, which may be logical; None until the start is known.
+
+    What a commit sends is ``work.next_offset``.
+    """
     is_checked: bool = False
     """A record before ``next`` is misplaced."""
     was_read: bool = False

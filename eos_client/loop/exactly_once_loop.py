@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from eos_client import errors
 from eos_client.clients import EosConsumer, EosProducer
-from eos_client.clients.attempt import Ending
 from eos_client.clients.input_events import InputEvents, MissingTopics, RefusedCredentials
+from eos_client.clients.step_state import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import poll_limit_ms
@@ -35,8 +35,8 @@ from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
 from eos_client.loop.serialised_records import with_serialisers
 from eos_client.loop.shutdown import Shutdown
 from eos_client.loop.stop_signals import StopSignals
+from eos_client.loop.transaction_pace import TransactionPace
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionCost, TransactionSize
-from eos_client.loop.transaction_under_way import TransactionUnderWay
 from eos_client.loop.transform_check import one_transform
 from eos_client.loop.until_end import NO_PARTITION, READ_TO_THE_END, UntilEnd
 from eos_client.observe import (
@@ -148,7 +148,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._outputs = RecordOutputs(function, failed, session, output_topic, takes_batches=takes_batches)
         self._poll_limit_s = poll_limit_ms(self._member.settings) / 1000
         self._size = TransactionSize(config.max_records)
-        self._transaction = TransactionUnderWay(self._size, config.commit_interval_s, clock)
+        self._pace = TransactionPace(self._size, config.commit_interval_s, clock)
         self._aborts = RepeatedAborts(config.recovery_timeout_s, self._poll_limit_s)
         self._closed = False
         self._runner: threading.Thread | None = None
@@ -255,7 +255,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     @property
     def _must_repeat(self) -> bool:
         """Whether records of an aborted transaction must be processed again before the loop ends."""
-        return self._shutdown.must_repeat(self._transaction.records, self._member.membership.state.assigned)
+        return self._shutdown.must_repeat(self._pace.records, self._member.membership.state.assigned)
 
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
@@ -339,11 +339,11 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         try:
             ended = self._work_and_end()
         except errors.ClusterUnavailableError as error:
-            if self._transaction.records or isinstance(error, errors.AuthenticationError):
+            if self._pace.records or isinstance(error, errors.AuthenticationError):
                 raise
             # Only offsets without records were to be committed: an idle loop waits for its cluster without limit.
             self._hook(ClientReported(client="producer", error=str(error)))
-            self._transaction.end()
+            self._pace.end()
             return
         if ended is not None:
             ending, work, brings_progress = ended
@@ -368,12 +368,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._apply_endings()
             self._failed.unresolved()
             self._failed.aborted(self._member.membership.state.assigned)
-            self._transaction.end()
+            self._pace.end()
             return None
         except StoppedMeanwhileError as error:
             self._session.recover(error)
             self._apply_endings()
-            self._transaction.end()
+            self._pace.end()
             self._shutdown.records_to_repeat = 0  # else that record is retried until the shutdown deadline
             return None
         except (errors.AbortableError, errors.RebuildProducerError) as error:
@@ -385,7 +385,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _next_batch(self) -> list[Any]:
         self._session.mark_processed()  # from here on a revocation may commit the last batch
         self._polled_at = self._clock()
-        if not self._transaction.has_begun:
+        if not self._pace.has_begun:
             self._missing.require()
             if self._until_end is not None and (reason := self._until_end.why_to_stop()) is not None:
                 self.stop(reason)
@@ -396,26 +396,26 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 self._credentials.raise_if_refused()
                 self._take_passed()
                 return []
-            self._transaction.begin()
+            self._pace.begin()
             if not self._outputs.prefers_whole_batches:
                 return [first]
             self._member.put_back([first])  # it comes first in its batch
         poll_s = self.config.poll_timeout_s
         if not self._session.is_held:
-            poll_s = min(poll_s, self._transaction.left_s)
-        return self._consumer.consume(min(self.config.batch_size, self._transaction.room), poll_s)
+            poll_s = min(poll_s, self._pace.left_s)
+        return self._consumer.consume(min(self.config.batch_size, self._pace.room), poll_s)
 
     def _take_passed(self) -> None:
         """Begin a transaction for the offsets without records behind the last record, so that the group's lag is 0."""
         if (now := self._clock()) >= self._look_at:
             self._look_at = now + LOOK_INTERVAL_S
             if self._member.hand_over_passed():
-                self._transaction.begin()
+                self._pace.begin()
 
     def _is_due(self) -> bool:
         if self._session.is_held and self.gate.settings.policy is GatePolicy.HOLD:
             return True
-        return self._transaction.is_due
+        return self._pace.is_due
 
     def _work_on(self, batch: list[Any]) -> None:
         """Transform ``batch`` in strides; records left over when the commit is due go back to the consumer.
@@ -425,12 +425,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if self._member.has_delivered_events:
             batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
-        transaction, done = self._transaction, 0
+        pace, done = self._pace, 0
         while done < len(batch):
-            stride = batch if self._outputs.prefers_whole_batches else batch[done : done + transaction.stride]
-            transaction.begin_stride(len(stride))
+            stride = batch if self._outputs.prefers_whole_batches else batch[done : done + pace.stride]
+            pace.begin_stride(len(stride))
             write(stride)
-            transaction.end_stride()
+            pace.end_stride()
             done += len(stride)
             if done < len(batch) and (self._is_due() or self._shutdown.reason is not None):
                 self._member.put_back(batch[done:])
@@ -446,9 +446,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """Record how a transaction ended; ``brings_progress``: an abort shows which records were refused."""
         self._apply_endings()
         if ending.outcome is Outcome.SKIPPED:
-            self._transaction.hold()
+            self._pace.hold()
             return
-        cost = self._transaction.end()
+        cost = self._pace.end()
         if ending.outcome is Outcome.COMMITTED:
             if cost.records:
                 self._shutdown.committed(cost.records)
@@ -488,7 +488,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")
-        cost = self._transaction.end()
+        cost = self._pace.end()
         if ending.outcome is Outcome.COMMITTED:
             self._shutdown.committed(cost.records)
         elif ending.outcome is Outcome.ABORTED and self._can_shrink(cost):

@@ -183,7 +183,7 @@ class RecordOutputs:
                 continue
             try:
                 if produce is None:
-                    produce = self._produce = self._session.raw_produce()
+                    produce = self._produce = self._session.begin_and_get_produce()
                 if kind is bytes:
                     produce(default_topic, output)
                 elif (

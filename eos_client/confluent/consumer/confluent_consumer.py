@@ -271,7 +271,8 @@ class ConfluentConsumer:
         self.has_delivered_events = delivery.has_events
         if delivery.runs and not self.table.state.positions:
             self.work_since = self._clock()
-        return apply(self.table.state, HandedOver(*delivery, self.membership.state.synced_generation))
+        handed_over = HandedOver(delivery.runs, delivery.waiting, self.membership.state.synced_generation)
+        return apply(self.table.state, handed_over)
 
     @owned(claims=True)
     def hand_over_passed(self) -> bool:

@@ -58,7 +58,8 @@ class Fetching:
         membership.record_call_time()
         if table.state.departed:
             table.tell(LibraryCallBegan())
-        # Only an empty queue syncs a generation, so there is no point in reading it during a backlog.
+        # A generation is synced once no rebalance callback of it can still be queued (core/membership_states.py). Only
+        # an empty queue shows that, so there is no point in reading the generation during a backlog.
         before = membership.snapshot().generation if self._queue_was_emptied else None
         messages = self._fetch_raw(count, timeout)
         if membership.state.callback_interrupted:

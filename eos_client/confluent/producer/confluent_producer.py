@@ -224,7 +224,8 @@ class ConfluentProducer:
         if request is TransactionalRequest.COMMIT:
             if (failure := self.calls.transaction_failure) is not None:
                 raise failure
-            # Here and not inside the call, so that delivery callbacks run in the caller's thread.
+            # Here and not inside the call, so that delivery callbacks run in the caller's thread. A session has flushed
+            # already; an application that commits by hand may not have.
             began_at = self._clock()
             self.flush_outputs(max(FLUSH_SLICE_S, limit_s))
             limit_s = max(FLUSH_SLICE_S, limit_s - (self._clock() - began_at))

@@ -1,4 +1,4 @@
-"""The transaction that a loop is working on: how many records it has, and when its commit is due."""
+"""The pace of a loop: how many records the open transaction has, and when its commit is due."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eos_client.ports import Clock
 _STRIDE_MAX = 512
 
 
-class TransactionUnderWay:
+class TransactionPace:
     """Counts the records of a transaction and the seconds of work on them.
 
     It is due after ``interval_s`` seconds, or when it has as many ``records`` as ``size`` allows. They are transformed

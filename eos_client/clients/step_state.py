@@ -1,4 +1,4 @@
-"""One attempt to end a transaction: what its steps tell each other, and how it ended."""
+"""What the steps of one transaction tell each other from its begin or its end on, and how it ended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The result of one attempt."""
+    """How a transaction has ended, or that it is held."""
 
     outcome: Outcome
     reason: str
@@ -36,8 +36,8 @@ class SentOffsets:
 
 
 @dataclass(slots=True)
-class Attempt:
-    """The state that the steps of one attempt share."""
+class StepState:
+    """The state that the steps from one request (to begin, to end or to abort) to its result share."""
 
     began_at: float
     inside_revoke: bool = False
