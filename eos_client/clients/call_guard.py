@@ -63,6 +63,17 @@ class CallGuard:
         self._consumer.ownership.require_caller("transaction")
         self._producer.ownership.require_caller("transaction")
 
+    def refuse_inside_a_consumer_call(self, call: str) -> None:
+        """Raise TransactionStateError for a ``call`` by a signal handler inside a call of the consumer.
+
+        Records that are about to be handed over would overwrite a rewind. A rebalance callback comes before them.
+        """
+        if is_in_call(self._consumer) and not is_in_a_callback():
+            raise misplaced_call(
+                f"{call} inside a call of its consumer, by a signal handler: records may be about to be handed over. "
+                "Let the handler return, or raise, and call it then"
+            )
+
     def refuse_inside_a_call(self, what: str) -> None:
         """Raise TransactionStateError where ``what`` happens inside a call of the clients, such as a write."""
         if is_in_call(self._consumer) or is_in_call(self._producer):

@@ -336,7 +336,7 @@ class EosProducer:
         reported and not raised, but for KeyboardInterrupt and SystemExit.
 
         Raises TransactionStateError in a callback or a signal handler that has come inside another call of this
-        producer, or while a block begins or ends.
+        producer, or while a block begins or ends, and in a signal handler inside a call of the consumer of its blocks.
         """
         if isinstance(self._ownership, NeverBuilt):
             return True
@@ -344,6 +344,7 @@ class EosProducer:
         if session is None:
             return self.adapter.close()
         session.call_guard.refuse_within_a_step("producer.close()")
+        session.call_guard.refuse_inside_a_consumer_call("producer.close()")
         if session.block.is_open:  # first: whatever is raised from here on, the block commits nothing
             session.block.fail(closed_error(self.transactional_id), quietly=False)
         try:

@@ -230,3 +230,41 @@ def test_partitions_stay_the_groups_in_a_block_whose_producer_was_closed(stage: 
     with pytest.raises(ClientClosedError):
         block()
     consumer.incremental_unassign([TopicPartition(stage.source, 0)])
+
+
+def test_a_handler_inside_a_poll_may_not_close_the_producer(stage: Any) -> None:
+    """The poll is about to hand records over, and the abort of held work would be overwritten by that."""
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as held:
+        for record in stage.collect(consumer, 2):
+            held.produce(SINK, record.value())
+        close_the_gate(consumer)
+    assert held.outcome is Outcome.SKIPPED
+    hand_over, refused = consumer.member.handed_over, []
+
+    def struck(delivery: Any) -> Any:
+        with pytest.raises(TransactionStateError, match=r"close\(\) inside a call of its consumer") as told:
+            producer.close()
+        refused.append(told.value)
+        return hand_over(delivery)
+
+    with mock.patch.object(consumer.member, "handed_over", struck):
+        stage.wait_for(lambda: refused, lambda: consumer.poll(0.1))
+    producer.close()
+    stage.cluster.rebalance()
+    stage.copy_the_rest(stage.producer(), consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_rebalance_callback_may_close_the_producer(stage: Any) -> None:
+    producer = stage.producer()
+    consumer = stage.subscribed(callbacks={"on_revoke": lambda *_: producer.close()})
+    with producer.transaction(consumer) as held:
+        for record in stage.collect(consumer, 2):
+            held.produce(SINK, record.value())
+        close_the_gate(consumer)
+    assert held.outcome is Outcome.SKIPPED
+    stage.until_revoked(consumer)
+    stage.cluster.give_back()
+    stage.copy_the_rest(stage.producer(), consumer)
+    assert stage.outputs == stage.inputs
