@@ -65,8 +65,9 @@ class RevocationListener:
             self._complete(keys)
 
     def _complete(self, keys: frozenset[InputPartition]) -> None:
-        uncommitted, generation = self._work.uncommitted() & keys, UNJOINED
+        uncommitted, generation = keys, UNJOINED  # if an exception strikes before they are known
         try:
+            uncommitted = self._work.uncommitted() & keys
             generation = self._work.snapshot().generation
         finally:
             self._gate.observe(RevocationEnded(keys, generation, uncommitted))

@@ -120,6 +120,7 @@ class GateState:
 
     assigned: Partitions = frozenset()
     revoking: bool = False
+    """A revocation has begun. The next callback ends it, too: an exception may have broken its own end off."""
     revocation: Revocation | None = None
     lost_work: Partitions = frozenset()
     revoked_work: Partitions = frozenset()
@@ -130,7 +131,8 @@ def next_state(state: GateState, event: GateEvent) -> GateState:
     match event:
         case Assigned(partitions):
             assigned = state.assigned | partitions
-            return replace(state, assigned=assigned, revocation=_revocation_in_force(state.revocation, assigned))
+            in_force = _revocation_in_force(state.revocation, assigned)
+            return replace(state, assigned=assigned, revoking=False, revocation=in_force)
         case RevocationStarted():
             return replace(state, revoking=True)
         case RevocationEnded(partitions, generation, uncommitted):
@@ -145,6 +147,7 @@ def next_state(state: GateState, event: GateEvent) -> GateState:
             return replace(
                 state,
                 assigned=state.assigned - partitions,
+                revoking=False,
                 revocation=None,
                 lost_work=state.lost_work | (uncommitted & partitions),
             )

@@ -306,6 +306,18 @@ OWNERSHIP = (
         ),
     ),
     Scenario(
+        "a revocation whose callback was broken off is over with the next loss, and with the next assignment",
+        (
+            Assigned(parts(P0, P1)),
+            RevocationStarted(parts(P1)),
+            Lost(parts(P1), parts(P1)),
+            Ask(SERVE, GateRule.CALLBACKS_PENDING, {P0: classic(4)}, classic(5)),
+            RevocationStarted(parts(P0)),
+            Assigned(parts(P0)),
+            Ask(SERVE, GateRule.CALLBACKS_PENDING, {P0: classic(4)}, classic(5)),
+        ),
+    ),
+    Scenario(
         "a partition that was lost without work may be committed when it is ours again, not before",
         (
             Assigned(parts(P0, P1)),

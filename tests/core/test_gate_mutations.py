@@ -28,10 +28,10 @@ from tests.core.gate_language import Advance, Contradiction, Scenario, VariantGa
 from tests.core.gate_scenarios import SCENARIOS
 
 ARMS: dict[type, tuple[str, ...]] = {
-    Assigned: ("assigned", "revocation"),
+    Assigned: ("assigned", "revoking", "revocation"),
     RevocationStarted: ("revoking",),
     RevocationEnded: ("assigned", "revoking", "revocation", "revoked_work"),
-    Lost: ("assigned", "revocation", "lost_work"),
+    Lost: ("assigned", "revoking", "revocation", "lost_work"),
     WorkEnded: ("lost_work", "revoked_work"),
     HoldEnded: ("revocation",),
 }

@@ -50,6 +50,16 @@ class TestRevoked:
         assert member.gate.state.assigned == ours(0)
         assert ask(member, 0).decision is CommitDecision.SKIP
 
+    @pytest.mark.parametrize("part", ["uncommitted", "snapshot"])
+    def test_the_gate_closes_whatever_interrupts_the_end_of_the_callback(self, member, listener, part, monkeypatch):
+        def interrupted():
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(member.work, part, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            listener.on_revoked(theirs(1))
+        assert (member.gate.state.revoking, member.gate.state.assigned) == (False, ours(0))
+
     def test_the_generation_remembered_is_the_one_after_the_commit(self, member, listener):
         moved = GroupGeneration(6, "m", "billing")
 
