@@ -312,25 +312,25 @@ class EosConsumer:
 
         Raises TransactionStateError inside a block and while its transaction is held.
         """
-        self.open_work.record_manual_assignment("assign()", partitions)
+        self.open_work.check_manual_assignment("assign()", partitions)
         self.member.assign(partitions)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def unassign(self) -> None:
         """Drop the assignment. Raises TransactionStateError inside a block and while its transaction is held."""
-        self.open_work.record_manual_assignment("unassign()")
+        self.open_work.check_manual_assignment("unassign()")
         self.member.unassign()
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to the assignment, inside ``on_assign`` of a cooperative group, or by hand as ``assign`` does."""
-        self.open_work.record_manual_assignment("incremental_assign()", partitions)
+        self.open_work.check_manual_assignment("incremental_assign()", partitions)
         self.member.assign(partitions, incrementally=True)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from the assignment, inside ``on_revoke`` of a cooperative group, or by hand as ``unassign`` does."""
-        self.open_work.record_manual_assignment("incremental_unassign()")
+        self.open_work.check_manual_assignment("incremental_unassign()")
         self.member.incremental_unassign(partitions)
 
     @owned()
@@ -375,7 +375,7 @@ class EosConsumer:
         """
         self.open_work.refuse_plain_use("commit()")
         requested = self._plain.requested(message, offsets)
-        is_by_hand = not self.open_work.is_fenced_by_group
+        is_by_hand = not self._membership.state.is_fenced_by_group
         if not requested and (is_by_hand or not self.member.plain.pending):
             self.member.nothing_to_commit(asynchronous=asynchronous)
             return None

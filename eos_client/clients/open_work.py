@@ -28,7 +28,6 @@ class OpenWork:
         self.session: TransactionSession | None = None
         self._plain = plain
         self._starts = CommitAttempts(consumer, hook, clock)
-        self._is_assigned_by_hand = False
         self._has_others = False  # partitions that the group did not give, assigned inside a callback
         self._has_lost_records = False  # handed over while no producer was open, of partitions that have left since
 
@@ -116,17 +115,15 @@ class OpenWork:
 
     # -- what is refused ---------------------------------------------------------------------------------------------
 
-    @property
-    def is_fenced_by_group(self) -> bool:
-        """Whether the partitions came from a group, whose generation fences their offsets."""
-        return self._consumer.membership.state.is_subscribed and not self._is_assigned_by_hand
-
     def record_subscription(self) -> None:
         """Record that the group assigns the partitions from now on."""
-        self._is_assigned_by_hand = self._has_others = False
+        self._has_others = False
 
-    def record_manual_assignment(self, call: str, partitions: Iterable[Any] = ()) -> None:
-        """Record an assignment by hand; raises TransactionStateError while it would lose the work of a transaction."""
+    def check_manual_assignment(self, call: str, partitions: Iterable[Any] = ()) -> None:
+        """Raise TransactionStateError for an assignment by hand that would lose the work of a transaction.
+
+        Inside a rebalance callback, record whether it is of partitions that the group did not give.
+        """
         membership = self._consumer.membership
         if membership.in_callback:
             self._has_others = self._has_others or not input_partitions(partitions) <= membership.state.assigned
@@ -137,7 +134,6 @@ class OpenWork:
                 "neither committed nor read again. Leave partitions to the group, or pause() and seek() them; end the "
                 "block before you assign by hand"
             )
-        self._is_assigned_by_hand = True
 
     def require_group_membership(self) -> None:
         """Raise TransactionStateError unless records of the consumer can be in a block that begins now."""
@@ -146,8 +142,9 @@ class OpenWork:
                 "a block inside a rebalance callback: it could neither consume nor commit there. Let the callback "
                 "return; what the last block has processed is committed without it"
             )
-        if not self.is_fenced_by_group:
-            how = "was assigned partitions by hand" if self._is_assigned_by_hand else "has not subscribed"
+        membership = self._consumer.membership.state
+        if not membership.is_fenced_by_group:
+            how = "was assigned partitions by hand" if membership.is_assigned_by_hand else "has not subscribed"
             raise misplaced_call(
                 f"transaction() with a consumer that {how}: nothing would fence its offsets against another member "
                 "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"
@@ -164,10 +161,12 @@ class OpenWork:
     def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
         """Commit start offsets if the gate allows it; returns False where that has to be repeated.
 
-        A plain commit that is sent twice could be served after the transactions that follow, and undo them. A consumer
-        that assigns by hand has no group, and commits nothing.
+        A plain commit that is sent twice could be served after the transactions that follow, and undo them. Nothing is
+        committed for partitions that were assigned by hand: no group gives them to a later owner.
         """
-        if not self._consumer.membership.state.is_subscribed:
+        given = self._consumer.membership.state.assigned
+        starts = {partition: offset for partition, offset in starts.items() if partition in given}
+        if not starts:
             return True
         snapshot = self._consumer.snapshot()
         positions = {p: InputPosition(offset, offset, snapshot.generation) for p, offset in starts.items()}

@@ -23,6 +23,10 @@ class TopicsAssigned(NamedTuple):
     topics: frozenset[str]
 
 
+class AssignmentTakenOver(NamedTuple):
+    """The application has assigned or unassigned partitions outside a rebalance callback."""
+
+
 class CallbackBegan(NamedTuple):
     """A rebalance callback begins to handle ``partitions``."""
 

@@ -50,7 +50,8 @@ class MembershipState(NamedTuple):
     ``session_timeout_s``: how long a classic group keeps a member of which it hears nothing.
 
     ``topics``: the subscription; None: there never was one, so there is no group. ``is_of_one_topic``: all records are
-    of the only topic that was ever subscribed to.
+    of the only topic that was ever subscribed to. ``is_assigned_by_hand``: the application has assigned partitions
+    itself since it subscribed.
 
     ``assigned``: what the group gave us and has not taken back. ``is_assigned``: it gave us an assignment, which may be
     an empty one, and has not taken all of it back.
@@ -69,6 +70,7 @@ class MembershipState(NamedTuple):
     session_timeout_s: float
     topics: tuple[str, ...] | None = None
     is_of_one_topic: bool = False
+    is_assigned_by_hand: bool = False
     assigned: Partitions = _NOTHING
     is_assigned: bool = False
     synced_generation: GroupGeneration = UNJOINED
@@ -88,6 +90,11 @@ class MembershipState(NamedTuple):
     def is_subscribed(self) -> bool:
         """Whether ``subscribe`` was called: without it there is no group, and partitions are assigned by hand."""
         return self.topics is not None
+
+    @property
+    def is_fenced_by_group(self) -> bool:
+        """Whether the partitions came from a group, whose generation fences their offsets."""
+        return self.is_subscribed and not self.is_assigned_by_hand
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -160,7 +167,7 @@ def apply(state: MembershipState, event: Any) -> MembershipState:
 def _subscribed(state: MembershipState, event: events.Subscribed) -> MembershipState:
     # A resubscription may still deliver records of the old topics.
     is_only_one = not state.is_subscribed and len(event.topics) == 1 and not is_pattern(event.topics[0])
-    return state._replace(topics=event.topics, is_of_one_topic=is_only_one)
+    return state._replace(topics=event.topics, is_of_one_topic=is_only_one, is_assigned_by_hand=False)
 
 
 def _with_topics(state: MembershipState, topics: frozenset[str]) -> MembershipState:
@@ -224,6 +231,7 @@ def _synced(state: MembershipState, event: events.Synced) -> MembershipState:
 _CHANGES: Mapping[type, Callable[[MembershipState, Any], MembershipState]] = {
     events.Subscribed: _subscribed,
     events.TopicsAssigned: lambda state, event: _with_topics(state, event.topics),
+    events.AssignmentTakenOver: lambda state, _: state._replace(is_assigned_by_hand=True),
     events.CallbackBegan: _callback_began,
     events.CallbackEnded: _callback_ended,
     events.CallbackInterrupted: lambda state, _: state._replace(callback_interrupted=True),

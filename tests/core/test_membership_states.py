@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from eos_client.core.membership_events import (
     Assigned,
+    AssignmentTakenOver,
     CallbackBegan,
     CallbackEnded,
     CallbackInterrupted,
@@ -169,6 +170,14 @@ def test_without_a_subscription_there_is_no_group():
     assert not CLASSIC.names("orders")
     assert CLASSIC.patterns == ()
     assert after(Subscribed(())).is_subscribed
+
+
+def test_what_is_assigned_by_hand_is_fenced_by_no_group_until_the_next_subscription():
+    assert not CLASSIC.is_fenced_by_group
+    assert after(Subscribed(("orders",))).is_fenced_by_group
+    taken_over = after(Subscribed(("orders",)), AssignmentTakenOver())
+    assert (taken_over.is_subscribed, taken_over.is_fenced_by_group) == (True, False)
+    assert after(Subscribed(("bills",)), state=taken_over).is_fenced_by_group
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,14 @@ def test_a_consumer_that_was_assigned_by_hand_is_refused_until_it_subscribes(sta
     assert stage.outputs == stage.inputs
 
 
+def test_an_assignment_that_the_library_refuses_is_none(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with pytest.raises(TypeError):
+        consumer.assign(["orders"])
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
 BY_HAND = {
     "assign": lambda consumer: consumer.assign([TopicPartition(SOURCE, 0)]),
     "incremental_assign": lambda consumer: consumer.incremental_assign([TopicPartition(SOURCE, 0)]),

@@ -190,3 +190,22 @@ def test_with_reset_error_a_loop_without_an_offset_ends_and_says_where(cluster: 
     with pytest.raises(InputPositionError, match=r"orders\[0\] has no committed offset.*Commit an offset") as raised:
         loop.run()
     assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("orders", 0, None)
+
+
+@pytest.mark.parametrize("incrementally", [False, True])
+def test_an_assignment_by_hand_after_a_subscription_starts_at_the_end(
+    incrementally: bool, cluster: SimulatedCluster
+) -> None:
+    cluster.create_topic("others")
+    consumer = consumer_of(cluster, "first")
+    consumer.subscribe(["others"])
+    assert values(consumer, 5) == []
+    consumer.unsubscribe()
+    assert values(consumer, 5) == []
+    assign = consumer.incremental_assign if incrementally else consumer.assign
+    assign([TopicPartition("orders", 0)])
+    assert values(consumer, 5) == []
+    cluster.write("orders", [b"1"])
+    assert values(consumer, 5) == [b"1"]
+    assert PLACE not in cluster.committed()
+    consumer.close()

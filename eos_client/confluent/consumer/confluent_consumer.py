@@ -36,7 +36,7 @@ from eos_client.confluent.failures.position_failures import (
 )
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
-from eos_client.core.membership_events import TopicsAssigned
+from eos_client.core.membership_events import AssignmentTakenOver, TopicsAssigned
 from eos_client.core.model import InputPartition, InputPositions, Partitions
 from eos_client.core.partition_events import (
     Aborted,
@@ -414,9 +414,11 @@ class ConfluentConsumer:
 
     def assign(self, partitions: list[TopicPartition], *, incrementally: bool = False) -> None:
         """Set the assignment by hand, or add to it; offsets of such a consumer carry no group fence."""
-        by_hand, raw = not self.membership.state.is_subscribed, self.library.raw
-        self.membership.tell(TopicsAssigned(frozenset(p.topic for p in partitions)))
+        by_hand, raw = not self.membership.in_callback, self.library.raw
+        topics = frozenset(p.topic for p in partitions if isinstance(p, TopicPartition))  # the library refuses others
+        self.membership.tell(TopicsAssigned(topics))
         (raw.incremental_assign if incrementally else raw.assign)(partitions)
+        self._record_take_over()
         keys = input_partitions(partitions)
         self.table.tell(AssignedByHand(keys, replaces=not incrementally, without_group=by_hand))
         for partition in partitions:
@@ -425,14 +427,20 @@ class ConfluentConsumer:
         if by_hand:
             self.starts.commit_missing_in_callback()
 
+    def _record_take_over(self) -> None:
+        if not self.membership.in_callback:
+            self.membership.tell(AssignmentTakenOver())
+
     def unassign(self) -> None:
         """Drop the assignment; its records that wait to be handed over are dropped with it."""
         self.library.raw.unassign()
+        self._record_take_over()
         self.table.tell(UnassignedByHand(self.table.state.assigned))
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take ``partitions`` from the assignment; their records that wait to be handed over are dropped."""
         self.library.raw.incremental_unassign(partitions)
+        self._record_take_over()
         self.table.tell(UnassignedByHand(input_partitions(partitions)))
 
     @owned()
