@@ -66,12 +66,20 @@ def enter(marks: CallMarks, kind: object) -> CallStack:
 def in_library(marks: CallMarks, call: Callable[[], T]) -> T:
     """Make ``call`` into the library of the client with ``marks``, which may serve callbacks in the caller's thread.
 
-    Raises TransactionStateError inside another one: where confluent_kafka (2.16) is about to serve a callback after a
-    call that one of its callbacks has made, it ends the process (``CallState_get: Assertion``).
+    Raises TransactionStateError as `refuse_inside_library` does.
+    """
+    refuse_inside_library(marks)
+    return marks.run(_IN_LIBRARY, call)
+
+
+def refuse_inside_library(marks: CallMarks) -> None:
+    """Raise TransactionStateError inside a call into the library of the client with ``marks``.
+
+    Where confluent_kafka (2.16) is about to serve a callback after a call that one of its callbacks has made, it ends
+    the process (``CallState_get: Assertion``).
     """
     if marks.is_under_way(_IN_LIBRARY):
         raise misplaced_call(
             "a call that serves the client's callbacks inside another one, by a callback or a signal handler: "
             "confluent_kafka would end the process. Let the callback or handler return, and make that call then"
         )
-    return marks.run(_IN_LIBRARY, call)

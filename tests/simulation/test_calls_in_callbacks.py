@@ -140,3 +140,20 @@ def test_what_a_delivery_callback_calls_while_its_block_is_aborted_is_refused_an
     assert all(isinstance(each, expected) for each in refused)
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs
+
+
+def test_a_call_that_is_refused_in_a_callback_changes_nothing(stage: SimulatedStage) -> None:
+    seen: list[Any] = []
+
+    def on_assign(consumer: Any, _: Any) -> None:
+        member = consumer.member
+        for drain in (True, False):
+            before = member.table.state, member.membership.state
+            with pytest.raises(TransactionStateError, match="inside another one"):
+                member.serve_callbacks(drain=drain)
+            seen.append((member.table.state, member.membership.state) == before)
+
+    consumer = stage.subscribed(callbacks={"on_assign": on_assign})
+    stage.collect(consumer, 4)
+    assert seen
+    assert all(seen)

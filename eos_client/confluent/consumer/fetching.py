@@ -127,8 +127,10 @@ class Fetching:
         """Serve rebalance callbacks that are due.
 
         Callbacks queue up after fetched records. ``drain`` pauses the partitions, which makes the queued records
-        void, until the queue is empty: then nothing that happened before the call can still be waiting.
+        void, until the queue is empty: then nothing that happened before the call can still be waiting. Raises
+        TransactionStateError inside a callback.
         """
+        self._library.refuse_nested()  # before anything is told
         self.begin_call()
         if drain:
             self.drain_in_call()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client.config.secret_settings import MaskedSettings
-from eos_client.confluent.call_marks import CallMarks, in_library
+from eos_client.confluent.call_marks import CallMarks, in_library, refuse_inside_library
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import safe_close
 from eos_client.confluent.consumer.topic_identities import TopicIdentities
@@ -108,6 +108,10 @@ class LibraryConsumer:
     def call(self, call: Callable[[], T]) -> T:
         """Make a ``call`` that may serve callbacks; raises TransactionStateError inside another such call."""
         return in_library(self._marks, call)
+
+    def refuse_nested(self) -> None:
+        """Raise TransactionStateError inside a call that may serve callbacks."""
+        refuse_inside_library(self._marks)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Replace the SASL credentials."""
