@@ -37,6 +37,7 @@ from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, Output
 T = TypeVar("T")
 
 _WAIT_SLICE_S = 0.02
+_HOLDS = (CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS)
 
 _NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
 """Errors of ``commit_transaction`` that have no recovery action, after which certainly nothing was sent."""
@@ -602,15 +603,8 @@ class TransactionSession:
 
     def _decide(self) -> tuple[CommitRuling, MembershipSnapshot]:
         """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
-
-        def is_due() -> bool:
-            self.raise_callback_failure()
-            return self.state.phase is Phase.DECIDING
-
-        ruling, snapshot = self._commit_attempts.decide_after_callbacks(
-            lambda: self.consumer.positions, is_still_due=is_due
-        )
-        if ruling.decision is CommitDecision.SKIP and self.consumer.gate.settings.policy is GatePolicy.BLOCK:
+        ruling, snapshot = self._decide_after_callbacks()
+        if ruling.decision in _HOLDS and self.consumer.gate.settings.policy is GatePolicy.BLOCK:
             return self._await_open_gate(ruling, snapshot)
         return ruling, snapshot
 
@@ -619,15 +613,20 @@ class TransactionSession:
     ) -> tuple[CommitRuling, MembershipSnapshot]:
         """Stay in poll until the gate opens; its hold limit ends this."""
         self._record_skip(ruling, snapshot)
-        waits = {CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS}
-        while ruling.decision in waits and self.state.phase is Phase.DECIDING:
-            if ruling.decision is CommitDecision.SKIP:
-                self.consumer.wait_while_paused(_WAIT_SLICE_S)
-            else:
-                self.consumer.serve_callbacks(drain=True)
-            self.raise_callback_failure()
-            ruling, snapshot = self._decide_now()
+        while ruling.decision in _HOLDS and self._is_deciding():
+            self.consumer.wait_while_paused(_WAIT_SLICE_S)
+            if self._is_deciding():
+                ruling, snapshot = self._decide_after_callbacks()
         return ruling, snapshot
+
+    def _decide_after_callbacks(self) -> tuple[CommitRuling, MembershipSnapshot]:
+        return self._commit_attempts.decide_after_callbacks(
+            lambda: self.consumer.positions, is_still_due=self._is_deciding
+        )
+
+    def _is_deciding(self) -> bool:
+        self.raise_callback_failure()
+        return self.state.phase is Phase.DECIDING
 
     def _commit(self, steps: StepState) -> TransactionEvent:
         sent = needed(steps.sent)

@@ -5,9 +5,15 @@ from typing import Any
 import pytest
 
 from eos_client import Outcome
+from eos_client.core.commit_gate import GatePolicy, GateSettings
 from eos_client.errors import EosError, LeaveBlockError
+from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate, intercepting
 from tests.support.protocols import PROTOCOLS
+
+BROKERS_IN_A_HURRY = BrokerSettings(group_consumer_heartbeat_interval_s=0.01)
+LOOKS_MAX = 5_000
 
 
 @pytest.fixture(params=PROTOCOLS)
@@ -306,3 +312,34 @@ def test_on_revoke_that_raises_inside_a_block_commits_nothing_even_if_it_is_swal
     assert txn.outcome is Outcome.ABORTED
     assert stage.outputs == []
     assert every_record_is_copied_once(stage, producer, consumer)
+
+
+@pytest.mark.parametrize("since", ["first wait", "end of the block"])
+def test_waiting_for_the_gate_ends_at_the_hold_limit_though_the_generation_keeps_moving(monkeypatch, since):
+    """A KIP-848 epoch that moves each time somebody looks at it."""
+    stage, is_moving, looks = SimulatedStage("consumer", settings=BROKERS_IN_A_HURRY), [], []
+
+    def moved(raw: Any) -> Any:
+        if is_moving:
+            looks.append(None)
+            assert len(looks) < LOOKS_MAX, "the wait has no limit"
+            stage.cluster.rebalance()
+            stage.cluster.advance(0.05)
+        return raw.consumer_group_metadata()
+
+    gate = GateSettings(policy=GatePolicy.BLOCK, hold_limit_s=5.0)
+    factory = intercepting(stage.cluster.consumer, consumer_group_metadata=moved)
+    producer, consumer = stage.producer(), stage.subscribed(gate=gate, factory=factory)
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value())
+        close_the_gate(consumer)
+        if since == "first wait":
+            monkeypatch.setattr(consumer.member, "wait_while_paused", is_moving.append)
+        else:
+            is_moving.append(True)
+    is_moving.clear()
+    assert txn.outcome is Outcome.ABORTED
+    assert "the generation kept moving for longer than the hold limit" in txn.reason
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
