@@ -196,11 +196,11 @@ class EosConsumer:
         if passed_over := self.member.starts.take_passed_over():
             self._hook(PartitionsStartedAtEnd(offsets_before=passed_over))
         self._unmatched.report()
-        self.member.fetching.begin_call()
         session = self.open_work.session
         if session is not None and session.block.is_open:
             records, delivery = self._next_in_block(session, count, timeout)
         else:
+            self.member.fetching.begin_call()
             delivery = self.member.next_delivery(count, timeout)
             records = delivery.messages
             if session is not None and session.state.outcome_is_pending:
@@ -228,6 +228,7 @@ class EosConsumer:
     def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> tuple[list[Any], Delivery]:
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         with session.block.reading:
+            self.member.fetching.begin_call()
             self._missing.require()
             while True:
                 delivery = self.member.next_delivery(count, timeout)

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 from eos_client.confluent.consumer.partition_table import PartitionTable
 from eos_client.confluent.consumer.start_offsets import _REPORT_AFTER_S, _RETRY_INTERVAL_S, StartOffsets
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
-from eos_client.core.partition_events import Assigned, Fetched, StartsFound
+from eos_client.core.partition_events import Assigned, CallBegan, Fetched, StartsFound
 from eos_client.core.partition_row import ResetPolicy
 from eos_client.core.record_runs import Run
 from eos_client.errors import InputPositionError
@@ -290,9 +290,11 @@ def test_with_error_a_missing_start_is_raised():
     group.starts.require_starts()
     group.library.pending = frozenset()
     group.starts.find(group.table.state.withheld)
+    group.table.tell(CallBegan())
     with pytest.raises(InputPositionError) as raised:
         group.starts.require_starts()
     assert (raised.value.topic, raised.value.partition) == ("orders", 0)
+    assert not group.table.state.is_in_call, "the next call would repair what was not broken off"
 
 
 # -- a start beyond the end --------------------------------------------------------------------------------------------

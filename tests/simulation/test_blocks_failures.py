@@ -4,6 +4,7 @@ import contextlib
 import re
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -12,6 +13,7 @@ from eos_client.errors import (
     AbortableError,
     ClusterUnfitError,
     EosError,
+    FatalClientError,
     OutputRefusedError,
     ProducerFencedError,
 )
@@ -397,3 +399,16 @@ def test_a_write_of_a_callback_after_a_failed_delivery_names_the_failure(stage, 
         stage.wait_for(lambda: raised, lambda: producer.poll(0.1))
     assert isinstance(raised[0], AbortableError), raised
     assert txn.outcome is Outcome.ABORTED
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_read_that_fails_before_it_fetches_fails_its_block(stage, monkeypatch, call):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value())
+        with monkeypatch.context() as patched, contextlib.suppress(FatalClientError):
+            patched.setattr(consumer.member.fetching, "begin_call", mock.Mock(side_effect=FatalClientError("no seek")))
+            getattr(consumer, call)(timeout=0.1)
+    assert txn.outcome is Outcome.ABORTED
+    assert stage.outputs == []

@@ -317,7 +317,9 @@ def test_on_revoke_that_raises_inside_a_block_commits_nothing_even_if_it_is_swal
 @pytest.mark.parametrize("since", ["first wait", "end of the block"])
 def test_waiting_for_the_gate_ends_at_the_hold_limit_though_the_generation_keeps_moving(monkeypatch, since):
     """A KIP-848 epoch that moves each time somebody looks at it."""
-    stage, is_moving, looks = SimulatedStage("consumer", settings=BROKERS_IN_A_HURRY), [], []
+    stage = SimulatedStage("consumer", settings=BROKERS_IN_A_HURRY)
+    is_moving: list[Any] = []
+    looks: list[None] = []
 
     def moved(raw: Any) -> Any:
         if is_moving:
