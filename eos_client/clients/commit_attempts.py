@@ -1,7 +1,4 @@
-"""The attempts to commit one piece of work, as the gate is asked about each: it decides.
-
-An attempt has a fresh snapshot of our membership, and says how long the work has been held.
-"""
+"""Asks the gate whether one piece of work may be committed, and remembers how long it has been held."""
 
 from __future__ import annotations
 

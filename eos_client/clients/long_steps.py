@@ -29,7 +29,7 @@ def while_polling(
     """Perform ``step`` with a function that it calls between two attempts: it polls, with all partitions paused.
 
     That raises EndedMeanwhileError where the step ``is_over`` after it: a revocation that comes meanwhile resolves an
-    unknown outcome in its callback. One that comes during an abort leaves all of it to the step that is under way.
+    unknown outcome in its callback. One that comes during an abort does nothing: the abort that is under way finishes.
     """
 
     def poll() -> None:

@@ -530,7 +530,7 @@ class TransactionSession:
         return self._run(event, StepState(self._clock(), inside_revoke=inside_revoke, abort_reason=reason))
 
     def _run(self, event: TransactionEvent, steps: StepState) -> Ending:
-        """Perform what follows from ``event``. A commit: FLUSH, SERVE_CALLBACKS, ASK_GATE, COMMIT, RECORD_COMMITTED."""
+        """Perform what follows from ``event``. A commit: FLUSH, SERVE_CALLBACKS, DECIDE, COMMIT, RECORD_COMMITTED."""
         self._steps = steps
         act = self._lifecycle.on(event)
         while act is not Act.NOTHING:
@@ -546,7 +546,7 @@ class TransactionSession:
             Act.BEGIN: self._begin,
             Act.FLUSH: self._flush,
             Act.SERVE_CALLBACKS: self._serve_callbacks,
-            Act.ASK_GATE: self._ask_gate,
+            Act.DECIDE: self._decide,
             Act.COMMIT: self._commit,
             Act.RESOLVE_OUTCOME: self._resolve_outcome,
             Act.ABORT: self._abort,
@@ -586,22 +586,21 @@ class TransactionSession:
         self.raise_callback_failure()
         return TransactionEvent.SERVED
 
-    def _ask_gate(self, steps: StepState) -> TransactionEvent:
-        decide = self._decide_now if steps.inside_revoke else self._decide
-        ruling, snapshot = steps.decided = decide()
+    def _decide(self, steps: StepState) -> TransactionEvent:
+        ruling, snapshot = steps.decided = self._decide_now() if steps.inside_revoke else self._decide_and_wait()
         if ruling.decision is not CommitDecision.COMMIT:
             steps.abort_reason, steps.abort_rule = ruling.reason, ruling.rule
             is_abort = steps.inside_revoke or ruling.decision is CommitDecision.ABORT
-            return TransactionEvent.RULED_ABORT if is_abort else TransactionEvent.RULED_SKIP
+            return TransactionEvent.DECIDED_ABORT if is_abort else TransactionEvent.DECIDED_SKIP
         self._token = self._token.next()
         positions = dict(self.consumer.positions)
         steps.sent = SentOffsets(positions, snapshot, self._token, inside_revoke=steps.inside_revoke)
-        return TransactionEvent.RULED_COMMIT if self.state.has_begun else TransactionEvent.RULED_COMMIT_UNBEGUN
+        return TransactionEvent.DECIDED_COMMIT if self.state.has_begun else TransactionEvent.DECIDED_COMMIT_UNBEGUN
 
     def _decide_now(self) -> tuple[CommitRuling, MembershipSnapshot]:
         return self._commit_attempts.decide(self.consumer.positions)
 
-    def _decide(self) -> tuple[CommitRuling, MembershipSnapshot]:
+    def _decide_and_wait(self) -> tuple[CommitRuling, MembershipSnapshot]:
         """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
         ruling, snapshot = self._decide_after_callbacks()
         if ruling.decision in _HOLDS and self.consumer.gate.settings.policy is GatePolicy.BLOCK:
@@ -657,7 +656,7 @@ class TransactionSession:
     def _send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, token: AttemptToken) -> None:
         offsets, names = offsets_to_send(positions, str(token)), self.consumer.membership.state.names
         self.producer.calls.by_pattern_alone = {p.topic: not names(p.topic) for p in positions}
-        self.producer.send_offsets_to_transaction(offsets, snapshot.group_metadata, is_judged=True)
+        self.producer.send_offsets_to_transaction(offsets, snapshot.group_metadata, is_gated=True)
 
     def _resolve_outcome(self, steps: StepState) -> TransactionEvent | None:
         """Resolve the commit's outcome from the group's offsets; errors but UnknownOutcomeError leave it open."""

@@ -6,8 +6,8 @@ the epoch cannot move, remembers the generation of that revocation and sends not
 shows it. Revoked and lost are different events: revoked work is committed first, lost work never is. A classic
 group that assigns all revoked partitions to us again has undone the revocation, in whichever generation.
 The generation may also have moved before the callback: if the reply with an assignment is lost, a KIP-848 coordinator
-revokes it in the next epoch, and the client library reports assignment and revocation together. So the hold limit ends
-such a revocation, too; what is no longer assigned to us is kept out by ``NOT_OURS``.
+revokes it in the next epoch, and the client library reports assignment and revocation together. The epoch then moves no
+further, and the gate would stay closed: the hold limit ends that. ``NOT_OURS`` keeps out what is not assigned to us.
 ``RULES`` is the whole decision, first match wins; ``CommitGate.observe`` is the only way its state changes.
 """
 

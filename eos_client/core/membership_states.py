@@ -58,7 +58,7 @@ class MembershipState(NamedTuple):
 
     ``synced_generation``: the newest one that is synced. ``needs_sync``: only an emptied queue can sync the present
     one. ``callback_generation``: the one of the last callback, with ``member_since_s``: we have been a member of it
-    since then. ``is_unconfirmed``: what was retained over an unnoticed rejoin may have another owner.
+    since then. ``is_unconfirmed``: no assignment has confirmed yet what was retained over an unnoticed rejoin.
 
     ``partly_handled``: partitions whose callback has begun and not ended. ``callback_interrupted``: our half of one was
     broken off. ``is_leaving``: ``close()`` has begun. ``is_revoked_early``: all was revoked, ahead of the library's own

@@ -85,7 +85,7 @@ class Fetched(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """The library has passed offsets without a record, where the ``runs``, which have no messages, begin and end."""
+    """Before the first record, the library's position is beyond the start: for each partition an empty run there."""
 
     runs: tuple[Run, ...]
 

@@ -41,37 +41,49 @@ class ResetPolicy(Enum):
         return next((policy for policy in cls if wanted in policy.value), cls.ERROR)
 
 
+class StartPhase(Enum):
+    """What is known of where a partition starts."""
+
+    AWAITED = "awaited"
+    """The library looks it up; the group is asked when the first record has come."""
+    WITHHELD = "withheld"
+    """Nothing is fetched until the group has said where it is; then it is sought."""
+    KNOWN = "known"
+    """The first record that is let through is compared with it."""
+    MISSING = "missing"
+    """There is no offset to start at, and none may be chosen."""
+
+
 class Start(msgspec.Struct, frozen=True, gc=False):
     """Where a partition starts whose first record was not let through yet."""
 
-    is_withheld: bool = False
-    """Nothing is fetched until the start is known; then it is sought."""
-    is_missing: bool = False
-    """It has no offset to start at, and may not choose one."""
+    phase: StartPhase = StartPhase.AWAITED
     needs_commit: bool = False
     """With ``latest``, the start is not committed yet."""
     may_miss_records: bool = False
     """Records before the first to arrive may be missing."""
-    is_known: bool = False
-    """It starts at ``offset``."""
     offset: int | None = None
-    """None: at the beginning of the log."""
+    """Where it starts, once that is known; None: at the beginning of the log."""
     epoch: int | None = None
     """The leader epoch that was committed with ``offset``."""
     end: int | None = None
     """Where it starts if the group has no offset."""
-    before: int = 0
-    """How many offsets of the log lie before ``end``."""
+    passed_over: int = 0
+    """How many offsets of the log ``latest`` passes over."""
 
     @property
     def is_unknown(self) -> bool:
         """Whether the group has to be asked for it."""
-        return not (self.is_known or self.is_missing)
+        return self.phase in {StartPhase.AWAITED, StartPhase.WITHHELD}
 
     @property
     def goal(self) -> int:
         """The offset to seek to, which may be a logical one."""
         return BEGINNING if self.offset is None else self.offset
+
+    def may_lie_beyond_the_end(self, first: Run) -> bool:
+        """Whether the library may have started over at its ``first`` records, because the log ends before the start."""
+        return self.offset is not None and self.epoch is not None and first.first_offset < self.offset
 
     def differs_from(self, first: Run) -> bool:
         """Whether the partition may have to start elsewhere than at its ``first`` records."""
@@ -111,7 +123,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     """While records of it are unprocessed: the outputs of the work before this offset are written."""
     orphan: InputPosition | None = None
     """Work from before the partition left, which no transaction may commit; the gate knows it as lost or revoked."""
-    is_paused: bool = False
+    paused_by_application: bool = False
     """By the application."""
     library_paused: bool = False
     """The library may have it paused."""
@@ -126,12 +138,17 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_withheld(self) -> bool:
         """Whether nothing of it may be fetched until its start is known."""
-        return self.start is not None and (self.start.is_withheld or self.start.is_missing)
+        return self.start is not None and self.start.phase in {StartPhase.WITHHELD, StartPhase.MISSING}
+
+    @property
+    def has_no_start(self) -> bool:
+        """Whether it has no offset to start at, and may not choose one."""
+        return self.start is not None and self.start.phase is StartPhase.MISSING
 
     @property
     def awaits_first_record(self) -> bool:
         """Whether the library may still look up its start: a pause would make it forget the look-up."""
-        return self.start is not None and not self.start.is_missing
+        return self.start is not None and self.start.phase is not StartPhase.MISSING
 
     @property
     def may_be_sought_again(self) -> bool:
@@ -146,7 +163,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
             and not self.needs_seek
             and self.reached is None
             and self.truncation is None
-            and not self.is_paused
+            and not self.paused_by_application
             and not self.library_paused
         )
 
@@ -154,11 +171,11 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     def must_be_paused(self) -> bool:
         """Whether the library must not fetch it.
 
-        A pause drops what the library has fetched ahead. Nothing else tells that from what a seek brings where the
-        offset that was ``reached`` before is not known.
+        A pause discards what the library has fetched ahead. Without ``reached``, records that were fetched before the
+        seek look like those after it.
         """
         is_to_start = self.needs_seek and self.reached is None
-        return self.is_assigned and (self.is_paused or self.is_withheld or is_to_start)
+        return self.is_assigned and (self.paused_by_application or self.is_withheld or is_to_start)
 
     @property
     def has_due_call(self) -> bool:
@@ -169,12 +186,12 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     def has_due_question(self) -> bool:
         """Whether the group has to be asked for its start without a record that has come, or told its start."""
         start = self.start
-        return start is not None and (start.needs_commit or (start.is_withheld and not start.is_known))
+        return start is not None and (start.needs_commit or start.phase is StartPhase.WITHHELD)
 
     @property
     def stops_all(self) -> bool:
         """Whether nothing may be handed over because of it, until the application has chosen where it goes on."""
-        return self.truncation is not None or (self.start is not None and self.start.is_missing)
+        return self.truncation is not None or self.has_no_start
 
     # -- where it goes on ----------------------------------------------------------------------------------------------
 
@@ -188,15 +205,16 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     def sought_at(self, start: Start, policy: ResetPolicy) -> PartitionRow:
         """Return the withheld row that is sought at its ``start``, which is known, or has none."""
         if start.offset is None and policy is ResetPolicy.ERROR:
-            missing = replace(start, is_withheld=False, is_missing=True, is_known=False)
-            return replace(self, start=missing)
+            return replace(self, start=replace(start, phase=StartPhase.MISSING))
         return replace(self.started(start), needs_seek=True)
 
     def started_anew(self, policy: ResetPolicy) -> PartitionRow:
         """Return the row that starts at the group's offset: the library may have read elsewhere."""
-        start = replace(self.start or Start(), is_withheld=True, is_missing=False)
+        start = self.start or Start()
+        is_known = start.phase is StartPhase.KNOWN
+        start = start if is_known else replace(start, phase=StartPhase.WITHHELD)
         anew = replace(self, start=start, next=None, is_checked=False, was_read=False, needs_seek=False, reached=None)
-        return anew.sought_at(start, policy) if start.is_known else anew
+        return anew.sought_at(start, policy) if is_known else anew
 
     def rewound(self, reached: int) -> PartitionRow:
         """Return the row to be sought at ``next``, which is known; the library may have fetched up to ``reached``."""
@@ -206,7 +224,9 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
 
     def departed(self) -> PartitionRow:
         """Return the row after the partition has left: its work is nobody's to commit here."""
-        return PartitionRow(orphan=self.work or self.orphan, library_paused=self.library_paused or self.is_paused)
+        return PartitionRow(
+            orphan=self.work or self.orphan, library_paused=self.library_paused or self.paused_by_application
+        )
 
     def unassigned_by_hand(self) -> PartitionRow:
         """Return the row after the application has taken it from the assignment: its work can still be committed."""
@@ -215,7 +235,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
             work=self.work,
             processed=self.processed,
             orphan=self.orphan,
-            is_paused=self.is_paused,
+            paused_by_application=self.paused_by_application,
             library_paused=self.library_paused,
         )
 
@@ -224,7 +244,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     def received(self, run: Run) -> tuple[PartitionRow, bool]:
         """Return the row after ``run`` has come, and whether that is kept."""
         row = self
-        if row.is_paused:
+        if row.paused_by_application:
             row = replace(row, library_paused=False)  # librdkafka ignores a pause before a topic's first assignment
         if row.needs_seek:
             return replace(row, reached=row.reached and max(row.reached, run.next_offset)), False
@@ -235,8 +255,8 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         start = row.start
         if start is None:
             return row, True
-        if row.is_withheld or not start.is_known:
-            return replace(row, start=start if start.is_missing else replace(start, is_withheld=True)), False
+        if start.phase is not StartPhase.KNOWN:
+            return replace(row, start=replace(start, phase=StartPhase.WITHHELD) if start.is_unknown else start), False
         started = row.started(start)
         if start.differs_from(run):
             return replace(started, needs_seek=True), False

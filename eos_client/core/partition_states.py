@@ -29,7 +29,7 @@ from eos_client.core.model import (
     InputPositions,
     Partitions,
 )
-from eos_client.core.partition_row import PartitionRow, ResetPolicy, Start
+from eos_client.core.partition_row import PartitionRow, ResetPolicy, Start, StartPhase
 from eos_client.core.record_runs import Run, without_partitions
 
 NO_PARTITIONS: Partitions = frozenset()
@@ -42,6 +42,16 @@ class MisplacedRun(NamedTuple):
     run: Run
     misplacement: Misplacement
     were_read: bool
+    may_be_sought_again: bool
+
+    @property
+    def shows_truncation(self) -> bool:
+        """Whether the log was truncated and has grown again."""
+        return self.misplacement.shows_truncation(were_read=self.were_read)
+
+    def is_to_be_sought(self, end: int | None) -> bool:
+        """Whether its partition is sought once more; else the log ends too early. ``end``: of the log, if known."""
+        return self.may_be_sought_again and (end is None or end >= self.misplacement.expected)
 
 
 _BLANK = PartitionRow()
@@ -54,7 +64,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
 
     reset_policy: ResetPolicy = ResetPolicy.EARLIEST
     rows: Mapping[InputPartition, PartitionRow] = _NO_ROWS
-    odd: Partitions = NO_PARTITIONS
+    not_plain: Partitions = NO_PARTITIONS
     """Those whose rows are not plain."""
     due: Partitions = NO_PARTITIONS
     """Those of which the library must be told something."""
@@ -74,7 +84,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     """Those that have left during the library call under way."""
     all_are_paused: bool = False
     """Every partition is paused for a while."""
-    is_in_call: bool = False
+    call_is_unfinished: bool = False
     """A call is under way, or was broken off."""
     replaced_topics: frozenset[str] = frozenset()
     """They were deleted and created again, so nothing more is handed over."""
@@ -114,12 +124,12 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     @property
     def withheld(self) -> Partitions:
         """The partitions of which nothing may be fetched until their start is known."""
-        return frozenset(p for p in self.odd if self.rows[p].is_withheld)
+        return frozenset(p for p in self.not_plain if self.rows[p].is_withheld)
 
     @property
     def awaiting_first(self) -> Partitions:
         """The partitions whose start the library may still look up."""
-        return frozenset(p for p in self.odd if self.rows[p].awaits_first_record)
+        return frozenset(p for p in self.not_plain if self.rows[p].awaits_first_record)
 
     @property
     def pausable(self) -> Partitions:
@@ -129,7 +139,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     @property
     def unsettled(self) -> Partitions:
         """The partitions of which nothing has come since they were sought, so that the library may be elsewhere."""
-        return frozenset(p for p in self.odd if self.rows[p].reached is not None)
+        return frozenset(p for p in self.not_plain if self.rows[p].reached is not None)
 
     def shown_offset(self, partition: InputPartition, library_offset: int) -> int | None:
         """Return the offset of the next record of ``partition`` to hand over; None where it is not known.
@@ -138,7 +148,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         wait, those of a call under way or broken off, and those before the first one that is let through.
         """
         row, first = self.row(partition), self._first_waiting(partition)
-        if self.is_in_call:
+        if self.call_is_unfinished:
             return row.next if row.next is not None and row.next >= 0 else None
         if first is not None:
             return first
@@ -183,7 +193,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     def due_starts(self, arrived: Iterable[Run], *, is_time: bool) -> Partitions:
         """Return the partitions whose start must be asked for: records have ``arrived``, or it is time to ask again."""
         rows = self.rows
-        came = {run.partition for run in arrived if not run.is_error and run.partition in self.odd}
+        came = {run.partition for run in arrived if not run.is_error and run.partition in self.not_plain}
         asked = {p for p in came if rows[p].start_is_unknown and not rows[p].is_withheld}
         if is_time:
             asked.update(p for p in self.asking if rows[p].start_is_unknown and rows[p].is_withheld)
@@ -192,7 +202,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     @property
     def unknown_starts(self) -> Partitions:
         """The partitions whose start is not known, but for those that have none."""
-        return frozenset(p for p in self.odd if self.rows[p].start_is_unknown)
+        return frozenset(p for p in self.not_plain if self.rows[p].start_is_unknown)
 
     @property
     def due_start_commits(self) -> Partitions:
@@ -202,7 +212,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     @property
     def missing_starts(self) -> Partitions:
         """The partitions that have no offset to start at, and may not choose one."""
-        return frozenset(p for p in self.stopping if (start := self.rows[p].start) is not None and start.is_missing)
+        return frozenset(p for p in self.stopping if self.rows[p].has_no_start)
 
     @property
     def truncations(self) -> Mapping[InputPartition, Misplacement]:
@@ -230,8 +240,9 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
                 continue
             misplacement = self.misplacement(run, before.get(run.partition))
             if misplacement is not None:
-                were_read = run.partition in before or self.row(run.partition).was_read
-                return MisplacedRun(index, run, misplacement, were_read)
+                row = self.row(run.partition)
+                were_read = run.partition in before or row.was_read
+                return MisplacedRun(index, run, misplacement, were_read, row.may_be_sought_again)
             before[run.partition] = run
         return None
 
@@ -263,16 +274,16 @@ def _with_rows(state: ConsumerState, changed: Mapping[InputPartition, PartitionR
         return state
     state = _with_work(state, changed)
     keys = frozenset(changed)
-    odd = {p: row for p, row in changed.items() if not row.is_plain}
-    if not odd and state.odd.isdisjoint(keys):
+    not_plain = {p: row for p, row in changed.items() if not row.is_plain}
+    if not not_plain and state.not_plain.isdisjoint(keys):
         return state
     return replace(
         state,
-        odd=_among(state.odd, keys, odd.keys()),
-        due=_among(state.due, keys, {p for p, row in odd.items() if row.has_due_call}),
-        asking=_among(state.asking, keys, {p for p, row in odd.items() if row.has_due_question}),
-        stopping=_among(state.stopping, keys, {p for p, row in odd.items() if row.stops_all}),
-        paused=_among(state.paused, keys, {p for p, row in odd.items() if row.is_paused}),
+        not_plain=_among(state.not_plain, keys, not_plain.keys()),
+        due=_among(state.due, keys, {p for p, row in not_plain.items() if row.has_due_call}),
+        asking=_among(state.asking, keys, {p for p, row in not_plain.items() if row.has_due_question}),
+        stopping=_among(state.stopping, keys, {p for p, row in not_plain.items() if row.stops_all}),
+        paused=_among(state.paused, keys, {p for p, row in not_plain.items() if row.paused_by_application}),
     )
 
 
@@ -365,10 +376,10 @@ def _started_anew(state: ConsumerState, partitions: Partitions) -> ConsumerState
 
 def _ends_found(state: ConsumerState, event: events.EndsFound) -> ConsumerState:
     changed = {}
-    for partition, (end, before) in event.ends.items():
+    for partition, (end, passed_over) in event.ends.items():
         row = state.row(partition)
         if row.start is not None:
-            changed[partition] = replace(row, start=replace(row.start, end=end, before=before))
+            changed[partition] = replace(row, start=replace(row.start, end=end, passed_over=passed_over))
     return _with_rows(state, changed)
 
 
@@ -378,13 +389,19 @@ def _starts_found(state: ConsumerState, event: events.StartsFound) -> ConsumerSt
         row = state.row(partition)
         if row.start is None:
             continue  # the application has chosen a place meanwhile, or the partition has left
-        start = replace(row.start, is_known=True, offset=None, epoch=None)
+        start = replace(row.start, phase=StartPhase.KNOWN, offset=None, epoch=None)
         if committed is not None:
             start = replace(
-                start, offset=committed.offset, epoch=committed.leader_epoch, needs_commit=False, end=None, before=0
+                start,
+                offset=committed.offset,
+                epoch=committed.leader_epoch,
+                needs_commit=False,
+                end=None,
+                passed_over=0,
             )
+        is_withheld = row.start.phase is StartPhase.WITHHELD
         row = replace(row, start=start)
-        changed[partition] = row.sought_at(start, state.reset_policy) if start.is_withheld else row
+        changed[partition] = row.sought_at(start, state.reset_policy) if is_withheld else row
     return _with_rows(state, changed)
 
 
@@ -399,7 +416,7 @@ def _start_epoch_dropped(state: ConsumerState, event: events.StartEpochDropped) 
 
 
 def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
-    if not state.odd and not state.departed:
+    if not state.not_plain and not state.departed:
         return replace(state, waiting=(*state.waiting, *event.runs))
     ours = without_partitions(event.runs, state.departed)
     if len(ours) < len(event.runs):
@@ -407,7 +424,7 @@ def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
     changed: dict[InputPartition, PartitionRow] = {}
     kept = []
     for run in ours:
-        if not run.is_error and run.partition in state.odd:
+        if not run.is_error and run.partition in state.not_plain:
             row, is_kept = changed.get(run.partition, state.row(run.partition)).received(run)
             changed[run.partition] = row
             if not is_kept:
@@ -417,8 +434,8 @@ def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
 
 
 def _passed(state: ConsumerState, event: events.Passed) -> ConsumerState:
-    runs_of_odd = (run for run in event.runs if run.partition in state.odd)
-    return _with_rows(state, {run.partition: state.row(run.partition).received(run)[0] for run in runs_of_odd})
+    of_these = (run for run in event.runs if run.partition in state.not_plain)
+    return _with_rows(state, {run.partition: state.row(run.partition).received(run)[0] for run in of_these})
 
 
 def _events_taken(state: ConsumerState, event: events.EventsTaken) -> ConsumerState:
@@ -428,7 +445,7 @@ def _events_taken(state: ConsumerState, event: events.EventsTaken) -> ConsumerSt
 def _begin_again(state: ConsumerState) -> ConsumerState:
     """Let partitions that left and came back in one call begin anew: their older records cannot be told apart.
 
-    librdkafka keeps its position, which may be the end of the log, where no record would show the gap.
+    librdkafka keeps its old position. If that is the end of the log, no record arrives that would reveal the gap.
     """
     back = frozenset(p for p in state.departed if state.row(p).is_assigned and not state.row(p).is_withheld)
     chosen = frozenset(p for p in back if state.row(p).start is None and state.row(p).next is not None)
@@ -449,7 +466,7 @@ def _handed_over(state: ConsumerState, event: events.HandedOver) -> ConsumerStat
     unprocessed = state.unprocessed
     if not changed.keys() <= unprocessed:
         unprocessed = unprocessed | changed.keys()
-    return replace(state, waiting=event.waiting, unprocessed=unprocessed, is_in_call=False)
+    return replace(state, waiting=event.waiting, unprocessed=unprocessed, call_is_unfinished=False)
 
 
 def _before_handing_over(state: ConsumerState, partition: InputPartition) -> PartitionRow:
@@ -568,11 +585,11 @@ def _topic_replaced(state: ConsumerState, event: events.TopicReplaced) -> Consum
 
 
 def _paused(state: ConsumerState, event: events.Paused) -> ConsumerState:
-    return _each(state, event.partitions, lambda row: replace(row, is_paused=True, library_paused=True))
+    return _each(state, event.partitions, lambda row: replace(row, paused_by_application=True, library_paused=True))
 
 
 def _resumed(state: ConsumerState, event: events.Resumed) -> ConsumerState:
-    return _each(state, event.partitions, lambda row: replace(row, is_paused=False))
+    return _each(state, event.partitions, lambda row: replace(row, paused_by_application=False))
 
 
 def _library_pauses(state: ConsumerState, event: events.LibraryPauses) -> ConsumerState:
@@ -603,8 +620,8 @@ def _interrupted(state: ConsumerState, event: events.Interrupted) -> ConsumerSta
 
 
 _CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
-    events.CallBegan: lambda state, _: replace(state, is_in_call=True),
-    events.CallEnded: lambda state, _: replace(state, is_in_call=False),
+    events.CallBegan: lambda state, _: replace(state, call_is_unfinished=True),
+    events.CallEnded: lambda state, _: replace(state, call_is_unfinished=False),
     events.Closed: lambda state, _: replace(state, waiting=()),
     events.LibraryCallBegan: lambda state, _: replace(state, departed=NO_PARTITIONS),
     events.Assigned: _assigned,

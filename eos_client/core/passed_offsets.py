@@ -1,8 +1,8 @@
 """Offsets without records at the end of a partition: transaction markers, and the records of aborted transactions.
 
-No reader is given them, but the client library's position passes them. A group that has committed the offset behind the
-last record only keeps a lag there for ever, so a loop without work commits the position behind them, as work without
-records: the gate decides on it, and an abort goes back to where it began.
+No reader is given them, but the client library's position passes them. A group whose committed offset is the one behind
+the last record would show a lag for ever. So an idle loop commits the position after them, as work with no records: the
+gate decides on it, and an abort goes back to where it began.
 """
 
 from __future__ import annotations

@@ -72,10 +72,10 @@ class TransactionEvent(Enum):
     NOT_FLUSHED_BY_HANDLE = "not flushed by handle"
     """The outputs cannot be delivered by this handle any more."""
     SERVED = "served"
-    RULED_COMMIT = "ruled commit"
-    RULED_COMMIT_UNBEGUN = "ruled commit, not begun"
-    RULED_SKIP = "ruled skip"
-    RULED_ABORT = "ruled abort"
+    DECIDED_COMMIT = "decided commit"
+    DECIDED_COMMIT_UNBEGUN = "decided commit, not begun"
+    DECIDED_SKIP = "decided skip"
+    DECIDED_ABORT = "decided abort"
     ANSWERED = "answered"
     """The coordinator has confirmed the commit."""
     UNANSWERED = "unanswered"
@@ -111,7 +111,7 @@ class Act(Enum):
     BEGIN = "begin_transaction"
     FLUSH = "flush the outputs"
     SERVE_CALLBACKS = "serve callbacks"
-    ASK_GATE = "ask the gate"
+    DECIDE = "ask the gate"
     COMMIT = "send offsets and commit"
     RESOLVE_OUTCOME = "rebuild, then read the outcome"
     ABORT = "abort_transaction"
@@ -203,23 +203,23 @@ TRANSITIONS: Mapping[tuple[Phase, TransactionEvent], Transition] = {
     **_rows(NOTHING_SENT, TransactionEvent.END, Phase.FLUSHING, Act.FLUSH),
     **_rows(NOTHING_SENT, TransactionEvent.REVOKED, Phase.FLUSHING, Act.FLUSH),
     (Phase.FLUSHING, TransactionEvent.FLUSHED): Transition(Phase.SERVING, Act.SERVE_CALLBACKS),
-    (Phase.FLUSHING, TransactionEvent.FLUSHED_IN_CALLBACK): Transition(Phase.DECIDING, Act.ASK_GATE),
+    (Phase.FLUSHING, TransactionEvent.FLUSHED_IN_CALLBACK): Transition(Phase.DECIDING, Act.DECIDE),
     (Phase.FLUSHING, TransactionEvent.NOT_FLUSHED): Transition(Phase.ABORTING, Act.ABORT),
     (Phase.FLUSHING, TransactionEvent.NOT_FLUSHED_BY_HANDLE): Transition(Phase.REBUILDING, Act.REBUILD),
-    (Phase.SERVING, TransactionEvent.SERVED): Transition(Phase.DECIDING, Act.ASK_GATE),
-    (Phase.DECIDING, TransactionEvent.RULED_COMMIT): Transition(Phase.COMMITTING, Act.COMMIT),
-    (Phase.DECIDING, TransactionEvent.RULED_COMMIT_UNBEGUN): Transition(Phase.BEGINNING_TO_COMMIT, Act.BEGIN),
-    (Phase.DECIDING, TransactionEvent.RULED_SKIP): Transition(Phase.HELD, Act.RECORD_HELD),
-    (Phase.DECIDING, TransactionEvent.RULED_ABORT): Transition(Phase.ABORTING, Act.ABORT),
+    (Phase.SERVING, TransactionEvent.SERVED): Transition(Phase.DECIDING, Act.DECIDE),
+    (Phase.DECIDING, TransactionEvent.DECIDED_COMMIT): Transition(Phase.COMMITTING, Act.COMMIT),
+    (Phase.DECIDING, TransactionEvent.DECIDED_COMMIT_UNBEGUN): Transition(Phase.BEGINNING_TO_COMMIT, Act.BEGIN),
+    (Phase.DECIDING, TransactionEvent.DECIDED_SKIP): Transition(Phase.HELD, Act.RECORD_HELD),
+    (Phase.DECIDING, TransactionEvent.DECIDED_ABORT): Transition(Phase.ABORTING, Act.ABORT),
     **_ended_meanwhile(
         TransactionEvent.FLUSHED,
         TransactionEvent.NOT_FLUSHED,
         TransactionEvent.NOT_FLUSHED_BY_HANDLE,
         TransactionEvent.SERVED,
-        TransactionEvent.RULED_COMMIT,
-        TransactionEvent.RULED_COMMIT_UNBEGUN,
-        TransactionEvent.RULED_SKIP,
-        TransactionEvent.RULED_ABORT,
+        TransactionEvent.DECIDED_COMMIT,
+        TransactionEvent.DECIDED_COMMIT_UNBEGUN,
+        TransactionEvent.DECIDED_SKIP,
+        TransactionEvent.DECIDED_ABORT,
     ),
     (Phase.BEGINNING_TO_COMMIT, TransactionEvent.BEGUN): Transition(Phase.COMMITTING, Act.COMMIT),
     (Phase.BEGINNING_TO_COMMIT, TransactionEvent.NOT_BEGUN): Transition(Phase.IDLE),

@@ -219,7 +219,7 @@ def _put_back_covers_what_departed() -> Patch:
 
 def _seeks_are_undone() -> Patch:
     def unless_in_call(change: Callable[[ConsumerState, Any], ConsumerState]) -> Any:
-        return lambda state, event: state if state.is_in_call else change(state, event)
+        return lambda state, event: state if state.call_is_unfinished else change(state, event)
 
     changes = {event: unless_in_call(partition_states._CHANGES[event]) for event in (Chosen, WorkTakenBack)}
     return mock.patch.dict(partition_states._CHANGES, changes)

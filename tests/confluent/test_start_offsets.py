@@ -294,7 +294,7 @@ def test_with_error_a_missing_start_is_raised():
     with pytest.raises(InputPositionError) as raised:
         group.starts.require_starts()
     assert (raised.value.topic, raised.value.partition) == ("orders", 0)
-    assert not group.table.state.is_in_call, "the next call would repair what was not broken off"
+    assert not group.table.state.call_is_unfinished, "the next call would repair what was not broken off"
 
 
 # -- a start beyond the end --------------------------------------------------------------------------------------------

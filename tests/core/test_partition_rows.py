@@ -48,7 +48,7 @@ from eos_client.core.partition_events import (
     WorkForgotten,
     WorkTakenBack,
 )
-from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, PartitionRow, ResetPolicy
+from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, PartitionRow, ResetPolicy, StartPhase
 from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.record_runs import Run, take
 from tests.core.gate_language import P0, P1, P2, classic
@@ -128,7 +128,7 @@ def test_nothing_is_true_of_an_unknown_partition():
     assert state.row(P0).is_plain
     assert not state.row(P0).was_read
     assert state.row(P0).attempts == 0
-    assert not state.is_in_call
+    assert not state.call_is_unfinished
 
 
 def test_the_beginning_of_a_log_is_numbered_as_librdkafka_does():
@@ -137,11 +137,11 @@ def test_the_beginning_of_a_log_is_numbered_as_librdkafka_does():
 
 def test_a_partition_of_which_nothing_is_true_has_no_row():
     state = after(Departed(BOTH), state=settled(P0, P1))
-    assert (dict(state.rows), state.odd, dict(state.positions)) == ({}, frozenset(), {})
+    assert (dict(state.rows), state.not_plain, dict(state.positions)) == ({}, frozenset(), {})
 
 
 def test_a_partition_that_is_only_read_needs_no_attention():
-    assert reading(P0, P1).odd == frozenset()
+    assert reading(P0, P1).not_plain == frozenset()
 
 
 @pytest.mark.parametrize("policy", ResetPolicy)
@@ -170,7 +170,7 @@ def test_only_with_latest_a_start_must_be_committed(policy):
 
 def test_an_assignment_that_is_told_again_keeps_the_end():
     state = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), Assigned(ONLY), policy=LATEST)
-    assert (state.row(P0).start.end, state.row(P0).start.before) == (7, 5)
+    assert (state.row(P0).start.end, state.row(P0).start.passed_over) == (7, 5)
 
 
 def test_what_was_read_and_is_assigned_again_has_left_in_between():
@@ -324,7 +324,7 @@ def test_what_is_unassigned_by_hand_is_not_sought():
     state = after(Aborted(), UnassignedByHand(ONLY), state=reading(P0))
     assert not state.due_seeks
     assert state.row(P0).reached is None
-    assert not state.odd
+    assert not state.not_plain
 
 
 def test_unassigning_what_was_never_assigned_changes_nothing():
@@ -405,7 +405,7 @@ def test_nothing_is_handed_over_of_a_partition_without_a_start():
     state = after(StartsFound({P0: None}), Fetched((run(P0, 10, 12),)), state=withheld(ERROR))
     assert not state.waiting
     assert state.missing_starts == ONLY
-    assert not state.row(P0).start.is_withheld
+    assert state.row(P0).start.phase is StartPhase.MISSING
 
 
 def test_an_answer_for_what_has_left_changes_nothing():
@@ -419,7 +419,7 @@ def test_an_answer_after_the_application_has_chosen_changes_nothing():
 
 def test_an_end_is_forgotten_once_it_is_committed():
     start = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), committed(7), policy=LATEST).row(P0).start
-    assert (start.end, start.before, start.needs_commit) == (None, 0, False)
+    assert (start.end, start.passed_over, start.needs_commit) == (None, 0, False)
 
 
 def test_an_offset_that_was_deleted_meanwhile_counts_no_more():
@@ -699,7 +699,7 @@ def test_events_that_are_handed_over_are_no_work():
 
 
 def test_the_last_step_of_a_call_ends_it():
-    assert not after(CallBegan(), handed(run(P0, 20, 21)), state=settled(P0)).is_in_call
+    assert not after(CallBegan(), handed(run(P0, 20, 21)), state=settled(P0)).call_is_unfinished
 
 
 def test_the_epochs_of_what_was_handed_over_are_known():
@@ -934,7 +934,7 @@ def test_an_orphan_of_a_partition_that_came_back_moves_nothing():
 def test_work_of_an_unassigned_partition_is_aborted_without_a_seek():
     state = after(UnassignedByHand(ONLY), Aborted(), state=reading(P0))
     assert not state.positions
-    assert not state.odd
+    assert not state.not_plain
 
 
 def test_a_rewind_to_0_drops_what_came_before_it():
@@ -995,13 +995,13 @@ def test_exactly_the_records_in_between_are_counted(offsets, data):
 def test_a_chosen_offset_is_where_a_partition_goes_on(offset):
     state = after(Assigned(ONLY), Chosen(P0, offset))
     assert state.next_offsets == {P0: offset}
-    assert not state.odd
+    assert not state.not_plain
 
 
 def test_a_choice_ends_what_was_due():
     before = after(Truncated(P0, TRUNCATION), Aborted(), state=reading(P0, waiting_until=25))
     state = after(Chosen(P0, 30), state=before)
-    assert (state.due_seeks, state.truncations, state.waiting, state.odd) == ({}, {}, (), frozenset())
+    assert (state.due_seeks, state.truncations, state.waiting, state.not_plain) == ({}, {}, (), frozenset())
     row = state.row(P0)
     assert (row.is_checked, row.was_read, row.reached) == (True, False, None)
 
@@ -1025,7 +1025,7 @@ def test_what_the_application_gives_up_keeps_its_work_and_its_pause():
     before = after(Departed(ONLY), *started(P0, at=40), *read, state=reading(P0)).row(P0)
     row = after(Departed(ONLY), *started(P0, at=40), *read, UnassignedByHand(ONLY), state=reading(P0)).row(P0)
     assert (row.next, row.work, row.processed, row.orphan) == (45, before.work, 42, before.orphan)
-    assert (row.is_paused, row.library_paused) == (True, True)
+    assert (row.paused_by_application, row.library_paused) == (True, True)
     assert not row.is_assigned
 
 
@@ -1033,7 +1033,7 @@ def test_the_start_of_one_partition_is_found_though_another_needs_none():
     state = after(
         Assigned(frozenset({P1})), StartsFound(dict.fromkeys((P0, P1), CommittedOffset(7, ""))), state=settled(P0)
     )
-    assert state.row(P1).start.is_known
+    assert state.row(P1).start.phase is StartPhase.KNOWN
     assert state.row(P0).start is None
 
 
@@ -1161,6 +1161,14 @@ def test_whether_records_were_read_before_a_run_that_begins_too_early(was_read):
     assert (found.at, found.were_read) == (1, was_read)
 
 
+@pytest.mark.parametrize(
+    ("attempts", "end", "is_sought"), [(0, None, True), (2, 20, True), (2, 19, False), (3, 20, False)]
+)
+def test_a_misplaced_partition_is_sought_again_unless_its_log_ends_too_early(attempts, end, is_sought):
+    state = after(*[Misplaced(P0), Sought(P0, 20)] * attempts, state=settled(P0))
+    assert state.first_misplaced((run(P0, 5, 6),)).is_to_be_sought(end) is is_sought
+
+
 def test_runs_that_follow_each_other_are_not_misplaced():
     assert settled(P0, P1).first_misplaced((run(P0, 20, 22), news(P0), run(P1, 20, 21), run(P0, 22, 23))) is None
 
@@ -1196,7 +1204,7 @@ def test_a_pause_of_ours_leaves_the_applications_alone():
 def test_what_the_application_resumes_is_due_to_be_resumed():
     state = after(Paused(ONLY), Resumed(ONLY), state=settled(P0))
     assert state.due_resumes == ONLY
-    assert not after(LibraryResumed(ONLY), state=state).odd
+    assert not after(LibraryResumed(ONLY), state=state).not_plain
 
 
 def test_what_waits_for_its_start_is_resumed_in_name_only():
@@ -1247,8 +1255,8 @@ def test_what_leaves_during_a_pause_of_all_may_be_resumed():
 
 def test_a_call_is_under_way_until_it_has_ended():
     state = after(CallBegan())
-    assert state.is_in_call
-    assert not after(CallEnded(), state=state).is_in_call
+    assert state.call_is_unfinished
+    assert not after(CallEnded(), state=state).call_is_unfinished
 
 
 def test_what_left_is_known_until_the_next_library_call():
@@ -1307,7 +1315,7 @@ def test_a_missing_start_stays_so_after_a_broken_off_call():
 
 def test_an_end_that_was_found_outlives_a_broken_off_call():
     state = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), Interrupted({P0: -1001}), policy=LATEST)
-    assert (state.row(P0).start.end, state.row(P0).start.before) == (7, 5)
+    assert (state.row(P0).start.end, state.row(P0).start.passed_over) == (7, 5)
     assert state.due_start_commits == ONLY
 
 

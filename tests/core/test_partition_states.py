@@ -321,7 +321,7 @@ class Partitions(RuleBasedStateMachine):
         messages = self.library.take_all()
         if not is_lost:
             self.receive(messages, is_answered=False)
-        assert self.state.is_in_call
+        assert self.state.call_is_unfinished
         assigned = self.library.positions
         self.tell(Interrupted({p: self.library.handed.get(p, INVALID) for p in assigned}))
         self.perform_due(may_break_off=False)
@@ -416,7 +416,7 @@ class Partitions(RuleBasedStateMachine):
 
     @rule(partition=partitions)
     def is_resumed_by_the_application(self, partition: InputPartition) -> None:
-        if self.state.row(partition).is_paused:
+        if self.state.row(partition).paused_by_application:
             self.tell(Resumed(frozenset({partition})))
             self.perform_due()
 
@@ -445,7 +445,7 @@ class Partitions(RuleBasedStateMachine):
     def the_rows_in_view_are_those_that_need_it(self) -> None:
         if hasattr(self, "state"):
             rows = self.state.rows
-            assert self.state.odd == {p for p, row in rows.items() if not row.is_plain}
+            assert self.state.not_plain == {p for p, row in rows.items() if not row.is_plain}
             work = {p: row.work or row.orphan for p, row in rows.items()}
             assert self.state.positions == {p: position for p, position in work.items() if position is not None}
 

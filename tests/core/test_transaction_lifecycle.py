@@ -67,7 +67,7 @@ BROKEN_OFF = None
 RESULTS_OF = {
     Phase.FLUSHING: (Event.FLUSHED, Event.NOT_FLUSHED, Event.NOT_FLUSHED_BY_HANDLE),
     Phase.SERVING: (Event.SERVED,),
-    Phase.DECIDING: (Event.RULED_COMMIT, Event.RULED_COMMIT_UNBEGUN, Event.RULED_SKIP, Event.RULED_ABORT),
+    Phase.DECIDING: (Event.DECIDED_COMMIT, Event.DECIDED_COMMIT_UNBEGUN, Event.DECIDED_SKIP, Event.DECIDED_ABORT),
 }
 
 
@@ -88,9 +88,9 @@ def of_begin(situation: Situation) -> Iterator[Result]:
 
 
 def of_asking_the_gate(situation: Situation) -> Iterator[Result]:
-    yield Event.RULED_COMMIT if situation.state.has_begun else Event.RULED_COMMIT_UNBEGUN, situation.log
-    yield Event.RULED_SKIP, situation.log
-    yield Event.RULED_ABORT, situation.log
+    yield Event.DECIDED_COMMIT if situation.state.has_begun else Event.DECIDED_COMMIT_UNBEGUN, situation.log
+    yield Event.DECIDED_SKIP, situation.log
+    yield Event.DECIDED_ABORT, situation.log
 
 
 def of_commit(situation: Situation) -> Iterator[Result]:
@@ -136,7 +136,7 @@ RESULTS = {
     Act.BEGIN: of_begin,
     Act.FLUSH: lambda s: ((event, s.log) for event in (*RESULTS_OF[Phase.FLUSHING], Event.FLUSHED_IN_CALLBACK)),
     Act.SERVE_CALLBACKS: lambda s: [(Event.SERVED, s.log)],
-    Act.ASK_GATE: of_asking_the_gate,
+    Act.DECIDE: of_asking_the_gate,
     Act.COMMIT: of_commit,
     Act.RESOLVE_OUTCOME: of_asking_the_log,
     Act.ABORT: of_abort,
@@ -238,13 +238,13 @@ MISTAKES: Mapping[str, Mapping[tuple[Phase, Event], Transition]] = {
         (Phase.ABORTING, Event.HANDLE_FINISHED): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     },
     "a skip ends the transaction": {
-        (Phase.DECIDING, Event.RULED_SKIP): Transition(Phase.IDLE),
+        (Phase.DECIDING, Event.DECIDED_SKIP): Transition(Phase.IDLE),
     },
     "what a callback has ended is committed again": {
-        (Phase.IDLE, Event.RULED_COMMIT): Transition(Phase.COMMITTING, Act.COMMIT),
+        (Phase.IDLE, Event.DECIDED_COMMIT): Transition(Phase.COMMITTING, Act.COMMIT),
     },
     "a transaction of offsets alone is never begun": {
-        (Phase.DECIDING, Event.RULED_COMMIT_UNBEGUN): Transition(Phase.COMMITTING, Act.COMMIT),
+        (Phase.DECIDING, Event.DECIDED_COMMIT_UNBEGUN): Transition(Phase.COMMITTING, Act.COMMIT),
     },
     "a begin that was broken off is taken for none": {
         (Phase.BEGINNING, Event.RESUME): Transition(Phase.IDLE),
@@ -334,7 +334,7 @@ def test_an_interrupted_step_is_completed_as_the_recovery_table_says_of_its_requ
 
 def test_a_held_transaction_stays_open_and_takes_more_work():
     lifecycle = TransactionLifecycle()
-    for event in (Event.BEGIN, Event.BEGUN, Event.END, Event.FLUSHED, Event.SERVED, Event.RULED_SKIP):
+    for event in (Event.BEGIN, Event.BEGUN, Event.END, Event.FLUSHED, Event.SERVED, Event.DECIDED_SKIP):
         lifecycle.on(event)
     assert lifecycle.state == TransactionState(Phase.HELD, has_begun=True)
     assert lifecycle.state.phase in AT_REST

@@ -177,7 +177,7 @@ def _hands_over(code: CodeType) -> bool:
 def _has_handed_over(frame: Any) -> bool:
     """Whether the last step is done: Python looks for signals there no more, and the records are the application's."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-    is_leaving = line == "marks.stack = outside" and not frame.f_locals["self"]._table.state.is_in_call
+    is_leaving = line == "marks.stack = outside" and not frame.f_locals["self"]._table.state.call_is_unfinished
     return is_leaving or line.startswith("return ")
 
 

@@ -255,16 +255,14 @@ class ConfluentConsumer:
 
     def _refusal_of_misplaced(self, misplaced: MisplacedRun) -> KafkaException | None:
         """Return the error of a truncated log, or of one that ends too early; None where it is to be sought again."""
-        run, misplacement = misplaced.run, misplaced.misplacement
-        partition, row = run.partition, self.table.state.row(run.partition)
-        if misplacement.shows_truncation(were_read=misplaced.were_read):
+        partition, misplacement = misplaced.run.partition, misplaced.misplacement
+        if misplaced.shows_truncation:
             self.table.tell(Truncated(partition, misplacement))
             return log_truncated(partition, misplacement)
-        end = self.library.end_of(partition)
-        if (end is None or end >= misplacement.expected) and row.may_be_sought_again:
+        if misplaced.is_to_be_sought(self.library.end_of(partition)):
             self.table.tell(Misplaced(partition))
             return None
-        return beyond_the_end(partition, misplacement.expected, run.first_offset)
+        return beyond_the_end(partition, misplacement.expected, misplacement.found)
 
     def handed_over(self, delivery: Delivery) -> ConsumerState:
         """Record when work began, and whether events are delivered; return the state that the call assigns last."""

@@ -76,7 +76,7 @@ class Fetching:
 
     def _receive(self, fetched: list[Run]) -> None:
         table, starts = self._table, self._starts
-        if table.state.odd or table.state.departed:
+        if table.state.not_plain or table.state.departed:
             starts.find_due(without_partitions(fetched, table.state.departed))
         table.tell(Fetched(tuple(fetched)))
         table.perform_due()
@@ -101,8 +101,6 @@ class Fetching:
             partitions = frozenset(p for p in input_partitions(self._library.raw.assignment()) if p.topic == topic)
             if partitions or self._membership.state.names(topic) or self._membership.state.patterns:
                 self._table.tell(TopicReplaced(topic, partitions))
-                if partitions:
-                    self._table.pause(partitions)
         self._library.topics.acknowledge(replaced)  # last: what is interrupted is repeated by the next call
 
     def _fetch_raw(self, count: int, timeout: float) -> list[Any]:
@@ -187,7 +185,7 @@ class Fetching:
         """
         if self._membership.in_callback:
             return
-        if self._table.state.is_in_call and not self._membership.state.is_closed:
+        if self._table.state.call_is_unfinished and not self._membership.state.is_closed:
             self._repair()
         self._table.tell(CallBegan())
         if not self._membership.state.is_closed:

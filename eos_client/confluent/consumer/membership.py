@@ -1,6 +1,6 @@
 """Holds the state of a consumer's membership, and performs what follows from it: the calls, callbacks and reports.
 
-``eos_client.core.membership_states`` decides; nothing is decided here. Callbacks run inside ``poll`` and ``consume``,
+``eos_client.core.membership_states`` decides. Callbacks run inside ``poll`` and ``consume``,
 in the thread that polls.
 """
 

@@ -83,7 +83,7 @@ class StartOffsets:
 
         All unknown starts are asked for in one request; if one of them is pending, the needed ones one by one.
         """
-        if not self._table.state.odd:
+        if not self._table.state.not_plain:
             return
         is_time = self._clock() >= self._ask_at
         if is_time:
@@ -129,7 +129,7 @@ class StartOffsets:
         ends = {p: start.end for p, start in starts.items() if start.end is not None}
         if not ends or not self._commit(ends):
             return {}
-        self._passed_over.update({p: starts[p].before for p in ends if starts[p].before})
+        self._passed_over.update({p: starts[p].passed_over for p in ends if starts[p].passed_over})
         return {partition: CommittedOffset(end, "") for partition, end in ends.items()}
 
     def _drop_epochs_beyond_the_end(self, arrived: Iterable[Run]) -> None:
@@ -139,12 +139,10 @@ class StartOffsets:
         """
         for run in arrived:
             start = self._table.state.row(run.partition).start
-            if run.is_error or start is None or start.offset is None or start.epoch is None:
-                continue
-            if run.first_offset >= start.offset:
+            if run.is_error or start is None or not start.may_lie_beyond_the_end(run):
                 continue
             end = self._library.end_of(run.partition)
-            if end is not None and end < start.offset:
+            if end is not None and end < start.goal:
                 self._table.tell(StartEpochDropped(run.partition))
 
     def _record_answer(self, needed: Partitions, *, has_answered: bool) -> None:

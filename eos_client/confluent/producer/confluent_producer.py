@@ -158,13 +158,13 @@ class ConfluentProducer:
 
     @owned()
     def send_offsets_to_transaction(
-        self, positions: Any, group_metadata: Any, timeout: float = -1, /, *, is_judged: bool = False
+        self, positions: Any, group_metadata: Any, timeout: float = -1, /, *, is_gated: bool = False
     ) -> None:
         """Add input offsets to the transaction, fenced by the group (KIP-447).
 
         Unless the gate has judged ``group_metadata``, raises AbortableError where they name no member.
         """
-        if not is_judged:
+        if not is_gated:
             self._require_member(group_metadata)
         self._refuse_overtaken_offsets()
         limit_s = timeout if timeout >= 0 else self.limits.commit_timeout_s
