@@ -32,6 +32,8 @@ from eos_client.confluent.failures.position_failures import (
     beyond_the_end,
     forbidden_reset,
     log_truncated,
+    says_no_offset,
+    start_forgotten,
     topic_replaced,
 )
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
@@ -238,20 +240,27 @@ class ConfluentConsumer:
         return self._delivered_up_to(end, taken, waiting, refusal)
 
     def _delivered_up_to(
-        self, end: int, taken: tuple[Run, ...], waiting: tuple[Run, ...], refusal: KafkaException
+        self, end: int, taken: tuple[Run, ...], waiting: tuple[Run, ...], refusal: Exception
     ) -> Delivery:
         """Return the runs before ``end``, at which nothing may be handed over; raises ``refusal`` if there are none."""
         if end == 0:
             raise self._refused(refusal)
         return Delivery(taken[:end], (*taken[end:], *waiting))
 
-    def _refused(self, refusal: KafkaException) -> KafkaException:
+    def _refused(self, refusal: Exception) -> Exception:
         self.table.tell(CallEnded())
         return refusal
 
-    def _refusal_of_events(self, run: Run) -> KafkaException | None:
+    def _refusal_of_events(self, run: Run) -> Exception | None:
         self.library.record_fatal(run.messages)
-        return forbidden_reset(run.partition, run.messages[0])
+        partition, event = run.partition, run.messages[0]
+        refusal = forbidden_reset(partition, event)
+        if refusal is None or not (says_no_offset(event) and self.table.state.row(partition).start_is_unknown):
+            return refusal
+        committed = self.library.committed_offsets([partition])
+        if committed is not None and partition not in committed:
+            return refusal
+        return start_forgotten(partition, None if committed is None else committed[partition].offset)
 
     def _refusal_of_misplaced(self, misplaced: MisplacedRun) -> KafkaException | None:
         """Return the error of a truncated log, or of one that ends too early; None where it is to be sought again."""

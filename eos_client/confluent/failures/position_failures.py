@@ -33,7 +33,7 @@ def forbidden_reset(partition: InputPartition, message: Any) -> KafkaInputPositi
         return None
     if _LOG_TRUNCATION in error.str():
         return _refused_for_truncation(error, partition, f"{partition} cannot be read on: {error.str()}.", None)
-    if message.offset() is None or message.offset() < 0:
+    if says_no_offset(message):
         return no_offset(partition, error)
     return KafkaInputPositionError(
         error,
@@ -45,6 +45,11 @@ def forbidden_reset(partition: InputPartition, message: Any) -> KafkaInputPositi
     )
 
 
+def says_no_offset(message: Any) -> bool:
+    """Whether the event ``message`` says that there is no offset to go on at."""
+    return _LOG_TRUNCATION not in message.error().str() and (message.offset() is None or message.offset() < 0)
+
+
 def no_offset(partition: InputPartition, error: KafkaError | None = None) -> KafkaInputPositionError:
     """Return the error for a partition that has no committed offset and may not choose another start."""
     return KafkaInputPositionError(
@@ -53,6 +58,19 @@ def no_offset(partition: InputPartition, error: KafkaError | None = None) -> Kaf
         "the group, or set auto.offset.reset to earliest or latest, then start again.",
         partition.topic,
         partition.partition,
+    )
+
+
+def start_forgotten(partition: InputPartition, committed: int | None) -> errors.FatalClientError:
+    """Return the error for a partition of which the library says wrongly that the group has no offset.
+
+    ``committed``: the group's offset; None while that is pending. librdkafka (2.16) forgets the look-up of a pending
+    offset when a cooperative member joins again, and refuses to seek the partition after it has reported that.
+    """
+    found = "does not say yet where it starts" if committed is None else f"has committed offset {committed}"
+    return errors.FatalClientError(
+        f"{partition} cannot be read by this consumer any more: the client library has found no offset to start at, "
+        f"but the group {found}. Start the process again; nothing is lost."
     )
 
 
