@@ -10,13 +10,13 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.thread_ownership import ThreadOwnership
-from eos_client.core.membership_events import Leaving
+from eos_client.core.membership_events import Closed, Leaving
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions
 from eos_client.ports import Clock, MembershipSnapshot
 from eos_client.testing.simulator import SimulatedClock
@@ -52,7 +52,7 @@ class Raw:
         return object()
 
     def memberid(self) -> str:
-        return "one"
+        return "" if "unsubscribe" in self.asked else "one"
 
 
 class Library:
@@ -341,3 +341,60 @@ def test_a_static_member_is_revoked_early_once_its_callback_has_run(follower):
     assert membership.state.is_revoked_early
     library.raw.callbacks["on_revoke"](library.raw, to_kafka(0))
     assert seen == [False]
+
+
+def test_a_subscription_whose_call_was_broken_off_is_left_all_the_same(library, follower, monkeypatch):
+    """The library has taken it: its close() could serve an assignment of which nobody knows, and freeze the process."""
+
+    def interrupted(_topics: list[str], **_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(library.raw, "subscribe", interrupted)
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower, follower, MONOTONIC_CLOCK)
+    with pytest.raises(KeyboardInterrupt):
+        membership.subscribe(["orders"], follower)
+    assert membership.state.is_subscribed
+    membership.leave_before_close()
+    assert "unsubscribe" in library.raw.asked
+
+
+@pytest.mark.parametrize("refusal", [TypeError(), KafkaException(KafkaError(KafkaError._INVALID_ARG))])
+def test_a_subscription_that_the_library_refuses_is_none(library, follower, monkeypatch, refusal):
+    monkeypatch.setattr(library.raw, "subscribe", Mock(side_effect=refusal))
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower, follower, MONOTONIC_CLOCK)
+    with pytest.raises(type(refusal)):
+        membership.subscribe(["orders"], follower)
+    assert not membership.state.is_subscribed
+
+
+@pytest.mark.parametrize("error", [RuntimeError(), KafkaException()])
+@pytest.mark.parametrize("call", ["unsubscribe", "poll"])
+def test_what_a_handler_raises_while_a_member_leaves_does_not_end_that(joined, library, monkeypatch, call, error):
+    struck = Mock(side_effect=[error, None, None])
+    monkeypatch.setattr(library.raw, call, struck)
+    monkeypatch.setattr(library.raw, "memberid", Mock(side_effect=["one", ""]))
+    joined.leave_before_close()
+    assert struck.call_count == 3
+
+
+def test_a_classic_member_asks_to_leave_until_it_has_left(joined, library, monkeypatch):
+    """librdkafka only notes it while the member is rebalancing."""
+    monkeypatch.setattr(library.raw, "memberid", Mock(side_effect=["one", ""]))
+    joined.leave_before_close()
+    assert library.raw.asked == ["unsubscribe"] * 2
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_dropped_member_leaves_unless_the_librarys_close_has_begun(library, follower, monkeypatch, is_closed):
+    library.is_real, library.close_has_begun = True, False
+    membership = subscribed(library, follower)
+    left = Mock()
+    monkeypatch.setattr("eos_client.confluent.consumer.membership.in_background", left)
+    if is_closed:  # an exception struck before the library's close() began
+        membership.tell(Closed())
+    membership.leave_if_dropped()
+    assert left.called
+    left.reset_mock()
+    library.close_has_begun = True
+    membership.leave_if_dropped()
+    assert not left.called

@@ -9,5 +9,5 @@ from eos_client.confluent.consumer.safe_close import serve_before_close
 
 def leave(member: Consumer) -> None:
     """Close a subscribed consumer."""
-    serve_before_close(member, unsubscribe=True)
+    serve_before_close(member, unsubscribe=True, is_classic=False)
     member.close()

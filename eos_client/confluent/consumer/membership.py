@@ -101,7 +101,11 @@ class Membership:
         if self._library.is_real:
             group = self._library.settings.get("bootstrap.servers"), self._library.settings.get("group.id")
             MEMBERS.register(self._ownership, group, self._leave_at_exit)
-        while_active = self._library.guard.while_active
+        while_active, before = self._library.guard.while_active, (self.state, self._listener)
+        # First: an exception may strike when the library has taken it, and then only a close() that knows of it serves
+        # what is due before the library's close().
+        self._listener = listener
+        self.tell(events.Subscribed(tuple(topics)))
         try:
             self._library.raw.subscribe(
                 topics,
@@ -109,12 +113,11 @@ class Membership:
                 on_revoke=while_active(self._on_revoke),
                 on_lost=while_active(self._on_lost),
             )
-        except KafkaException as exception:
-            if (refused := subscription_refused(exception, topics)) is not None:
+        except (KafkaException, TypeError) as exception:
+            self.state, self._listener = before
+            if isinstance(exception, KafkaException) and (refused := subscription_refused(exception, topics)):
                 raise refused from exception
             raise
-        self._listener = listener
-        self.tell(events.Subscribed(tuple(topics)))
 
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
@@ -128,8 +131,9 @@ class Membership:
         """
         self.tell(events.Leaving())
         if self.state.is_subscribed:
-            stays = self.state.stays_a_member
-            self._library.call(lambda: serve_before_close(self._library.raw, unsubscribe=not stays))
+            stays, is_classic = self.state.stays_a_member, not self.state.is_member_epoch
+            raw = self._library.raw
+            self._library.call(lambda: serve_before_close(raw, unsubscribe=not stays, is_classic=is_classic))
             if stays and not self.state.is_revoked_early:
                 if self.state.assigned:
                     self._callback(self._revoked_from_us, to_kafka(self.state.assigned))
@@ -138,24 +142,25 @@ class Membership:
         MEMBERS.forget(self._ownership)
 
     def _leave_at_exit(self) -> Completion | None:
-        return None if self.state.is_closed or not self._ownership.may_end else self._leave_unclosed()
+        return None if self._library.close_has_begun or not self._ownership.may_end else self._leave_unclosed()
 
     def _leave_unclosed(self) -> Completion:
         """Leave the group in a background thread, without callbacks, because nobody will close this consumer."""
         self.tell(events.Closed())
         self._library.guard.retire()
-        raw, unsubscribe = self._library.raw, not self.state.stays_a_member
+        library, unsubscribe = self._library, not self.state.stays_a_member
+        is_classic = not self.state.is_member_epoch
 
         def leave() -> None:
-            serve_before_close(raw, unsubscribe=unsubscribe)
-            raw.close()
+            serve_before_close(library.raw, unsubscribe=unsubscribe, is_classic=is_classic)
+            library.close_once()
 
         return in_background(leave)
 
     def leave_if_dropped(self) -> None:
         """Leave the group of a consumer that was dropped without close(); not in the thread that collects garbage."""
         is_real_member = self.state.is_subscribed and self._library.is_real
-        if is_real_member and not (self.state.is_closed or self.is_forked_copy or sys.is_finalizing()):
+        if is_real_member and not (self._library.close_has_begun or self.is_forked_copy or sys.is_finalizing()):
             self._leave_unclosed()
 
     # -- around the calls into the library ---------------------------------------------------------------------------

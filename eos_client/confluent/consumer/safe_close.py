@@ -48,20 +48,23 @@ def unsubscribe_when_lost(raw: Any) -> None:
         raw.unsubscribe()
 
 
-def serve_before_close(raw: Any, *, unsubscribe: bool) -> None:
+def serve_before_close(raw: Any, *, unsubscribe: bool, is_classic: bool) -> None:
     """Serve the rebalance callbacks that are due, so that ``raw.close()`` meets none.
 
     Waits at most 5 s, not counting the callbacks. ``unsubscribe``: end the membership first; then nothing more can
     become due, and the revoke callback has run on return. A classic static member must not (KIP-345: it stays a member
-    until its session ends).
+    until its session ends). Any other classic member has no member id once it has left; while it is rebalancing,
+    librdkafka only notes that it is to leave.
     """
-    with suppress(KafkaException, RuntimeError):  # a client that failed for good; its calls have raised that
-        if unsubscribe:
-            raw.unsubscribe()
-        else:
-            raw.pause(raw.assignment())  # which makes the records in front of the callbacks void
-        for _ in range(_LEAVING_ROUNDS_MAX):
-            if raw.poll(_LEAVING_STEP_S) is None and not (unsubscribe and raw.assignment()):
+    for _ in range(_LEAVING_ROUNDS_MAX):
+        # In each round: a signal handler may raise the same. What a client that failed for good raises was told before.
+        with suppress(KafkaException, RuntimeError):
+            if unsubscribe:
+                raw.unsubscribe()
+            else:
+                raw.pause(raw.assignment())  # which makes the records in front of the callbacks void
+            is_served = raw.poll(_LEAVING_STEP_S) is None
+            if is_served and not (unsubscribe and (raw.assignment() or (is_classic and raw.memberid()))):
                 return
 
 

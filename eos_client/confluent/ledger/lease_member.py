@@ -136,7 +136,7 @@ class LeaseMember:
 
     def close(self) -> None:
         """Close without LeaveGroup: a static member stays in the group until its session ends."""
-        serve_before_close(self._raw, unsubscribe=False)
+        serve_before_close(self._raw, unsubscribe=False, is_classic=True)
         self._leaving = True
         self._raw.close()
 
