@@ -191,6 +191,7 @@ class EosConsumer:
 
     def _next(self, count: int, timeout: float) -> list[Any]:
         """Return records, and leave the state in which the application has them to `_hands_over`."""
+        self.member.require_not_leaving()
         self.open_work.resolve_pending()
         self._report_lag()
         if passed_over := self.member.starts.take_passed_over():
@@ -466,7 +467,8 @@ class EosConsumer:
 
     def close_within(self, limit_s: float) -> bool:
         """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed."""
-        self._ownership.disown()
+        if not is_in_call(self):
+            self._ownership.hand_over()
         return close_in_time(self.close, limit_s, self._clock) and not self.member.was_left_behind
 
     def __enter__(self) -> Self:

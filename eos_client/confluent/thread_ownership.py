@@ -15,7 +15,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from eos_client.confluent.call_marks import CallMarks, enter
@@ -37,6 +37,7 @@ class ThreadOwnership:
         self._shared = shared
         self._owner: threading.Thread | None = None
         self._in_call = threading.RLock()
+        self._is_retired = False
         self.is_forked_copy = False
         _LIVING.add(self)
 
@@ -86,7 +87,7 @@ class ThreadOwnership:
         self.require_caller(method)
         if not self._in_call.acquire(blocking=False):
             raise self._wrong_thread(method, "is in use by another thread")
-        if claims:
+        if claims and not self._is_retired:
             self._owner = threading.current_thread()
 
     def require_caller(self, method: str) -> None:
@@ -101,6 +102,18 @@ class ThreadOwnership:
     def disown(self) -> None:
         """Let another thread take over; only for the owner itself."""
         self._owner = None
+
+    def hand_over(self) -> None:
+        """As `disown`, outside of all calls: also let go of what an exception has kept a call from letting go of."""
+        with suppress(RuntimeError):  # as soon as this thread holds it no more
+            while True:
+                self._in_call.release()
+        self.disown()
+
+    def retire(self) -> None:
+        """From now on nobody becomes the owner: the client is closed."""
+        self._is_retired = True
+        self.disown()
 
     def mark_forked(self) -> None:
         """In a forked child: refuse every call. A lock may be held by a thread that does not run here."""
@@ -183,7 +196,7 @@ class NeverBuilt:
             raise AttributeError(method)
         return self.admit(method, claims=False)
 
-    def disown(self) -> None:
+    def hand_over(self) -> None:
         """Do nothing: a client that was never built has no owner."""
 
 

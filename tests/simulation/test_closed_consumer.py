@@ -186,3 +186,55 @@ def test_a_static_member_that_was_evicted_unheard_commits_nothing_when_it_closes
     assert txn.outcome is Outcome.ABORTED
     assert stage.committed() is None
     assert goes_on_with_another_consumer(stage, producer)
+
+
+def test_wherever_a_signal_breaks_a_read_off_close_within_leaves_the_group():
+    """It closes in a thread of its own, which a lock that the broken-off call has kept would shut out."""
+
+    def broken_off(strike: StepStrike, steps: StepStrike | None = None) -> Any:
+        stage = SimulatedStage()
+        consumer = stage.subscribed()
+        stage.collect(consumer, 2)
+        with strike.armed(steps), suppress(StrikeError):
+            consumer.consume(1, 0.0)
+        return consumer
+
+    for consumer, strike in struck_runs(broken_off, 1):
+        assert consumer.close_within(60.0), strike.struck
+        assert consumer._library.raw._closed
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_closed_consumer_belongs_to_no_thread_that_calls_it(stage, call):
+    producer, consumer = stage.producer(), stage.subscribed()
+    raised = []
+
+    def on_delivery(*_: Any) -> None:
+        try:
+            getattr(consumer, call)(timeout=0.1)
+        except RuntimeError as error:
+            raised.append(error)
+
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 2):
+            producer.produce(SINK, record.value(), on_delivery=on_delivery)
+        consumer.close()
+    assert txn.outcome is Outcome.ABORTED
+    assert raised
+    consumer.close()
+    assert goes_on_with_another_consumer(stage, producer)
+
+
+@strides(EVERY_STEP)
+def test_wherever_a_signal_breaks_close_off_nothing_is_read_in_silence(first):
+    def broken_off(strike: StepStrike, steps: StepStrike | None = None) -> Any:
+        stage = SimulatedStage()
+        consumer = stage.subscribed()
+        stage.collect(consumer, 2)
+        with strike.armed(steps), suppress(StrikeError):
+            consumer.close()
+        return stage, consumer
+
+    for (stage, consumer), strike in struck_runs(broken_off, EVERY_STEP, first=first):
+        with suppress(ClientClosedError, RuntimeError):
+            assert stage.collect(consumer, 1), strike.struck

@@ -65,6 +65,7 @@ from eos_client.core.partition_row import BEGINNING
 from eos_client.core.partition_states import ConsumerState, MisplacedRun, apply
 from eos_client.core.passed_offsets import PassedOffset, passed_run, without_offsets_log
 from eos_client.core.record_runs import Run, message_count, messages_of, runs, take, without_partitions
+from eos_client.errors import ClientClosedError
 from eos_client.ports import Clock, MembershipSnapshot, input_partition, input_partitions
 
 _GROUP_DECIDES = (OFFSET_STORED, OFFSET_INVALID)
@@ -153,6 +154,14 @@ class ConfluentConsumer:
     def snapshot(self) -> MembershipSnapshot:
         """Read the group metadata now."""
         return self.membership.snapshot()
+
+    def require_not_leaving(self) -> None:
+        """Raise ClientClosedError where close() was broken off before the library's: nothing would be read any more."""
+        if self.membership.state.is_leaving and not self.library.close_has_begun:
+            raise ClientClosedError(
+                "close() of this consumer was broken off by an exception, and it may have left its group: call close() "
+                "again, and build another consumer"
+            )
 
     def require_open(self) -> None:
         """Raise ClientClosedError where nothing can be committed by this consumer any more."""
@@ -490,7 +499,7 @@ class ConfluentConsumer:
                 self.was_left_behind = True
                 self._report(self._what_is_left_behind(limit_s))
         finally:
-            self._ownership.disown()
+            self._ownership.retire()
 
     def _what_is_left_behind(self, limit_s: float) -> str:
         stays = f"within {limit_s:g} s. Its thread and connections stay to the process's end"
