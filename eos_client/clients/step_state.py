@@ -10,6 +10,7 @@ from eos_client.core.model import InputPositions, Outcome
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import TransactionEvent
 from eos_client.errors import AbortableError, CommitRefusedError, RebuildProducerError, UnknownOutcomeError
+from eos_client.observe import TransactionAborted, TransactionCommitted
 from eos_client.ports import MembershipSnapshot
 
 T = TypeVar("T")
@@ -52,6 +53,8 @@ class StepState:
     decided: tuple[CommitRuling, MembershipSnapshot] | None = None
     sent: SentOffsets | None = None
     unanswered: UnknownOutcomeError | None = None
+    ended: TransactionCommitted | TransactionAborted | None = None
+    """How it has ended, until that is recorded."""
     is_resolution_counted: bool = False
     is_left_unknown: bool = False
 

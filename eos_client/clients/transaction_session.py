@@ -394,6 +394,7 @@ class TransactionSession:
 
     def prepare_consumer_close(self) -> None:
         """Record that the consumer is about to be closed: no outcome can be read by it any more."""
+        self._finish_recording()
         self.leave_interrupted_block()
         if self.state.outcome_is_pending:
             self._leave_unknown("the consumer was closed")
@@ -406,6 +407,7 @@ class TransactionSession:
     def prepare_producer_close(self) -> None:
         """Record that the producer is about to be closed: no outcome can be resolved with it any more."""
         self.is_producer_closed = True
+        self._finish_recording()
         self.leave_interrupted_block()
         self.finish_leaving()
         leaving = self.block.leaving
@@ -531,6 +533,7 @@ class TransactionSession:
 
     def _run(self, event: TransactionEvent, steps: StepState) -> Ending:
         """Perform what follows from ``event``. A commit: FLUSH, SERVE_CALLBACKS, DECIDE, COMMIT, RECORD_COMMITTED."""
+        self.endings.tell_due()
         self._steps = steps
         act = self._lifecycle.on(event)
         while act is not Act.NOTHING:
@@ -733,11 +736,11 @@ class TransactionSession:
             inside_revoke=sent.inside_revoke,
             poll_to_commit_s=now - self.consumer.work_since if records_in else None,
         )
+        steps.ended = steps.ended or committed  # what was begun and broken off has cleared the work that it counts
         self.consumer.record_committed({p: position.next_offset for p, position in sent.positions.items()})
         self._clear_work()
         self.endings.record(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
-        self._lifecycle.on(TransactionEvent.RECORDED)
-        self.endings.count_committed(committed)
+        self._record_ended(steps)
         self._recovery.report()
 
     def _record_aborted(self, steps: StepState) -> None:
@@ -748,10 +751,22 @@ class TransactionSession:
             records_in=record_count(self.consumer.positions),
             refused_by_group=steps.refused_by_group,
         )
+        steps.ended = steps.ended or aborted
         self._rewind(inside_revoke=steps.inside_revoke)
         self.endings.record(Ending(Outcome.ABORTED, reason, rule))
+        self._record_ended(steps)
+
+    def _finish_recording(self) -> None:
+        """Record and tell the last end if an exception has broken that off; asks no broker."""
+        if self.state.phase is Phase.COMMITTED:
+            self._record_committed(self._steps)
+        self.endings.tell_due()
+
+    def _record_ended(self, steps: StepState) -> None:
+        """Count and tell the end once; an exception that strikes between leaves that to the next step."""
+        self.endings.due, steps.ended = steps.ended, None
         self._lifecycle.on(TransactionEvent.RECORDED)
-        self.endings.count_aborted(aborted)
+        self.endings.tell_due()
 
     def _record_held(self, steps: StepState) -> None:
         ruling, snapshot = needed(steps.decided)

@@ -1,0 +1,85 @@
+"""The end of a transaction is counted and told once, wherever an exception of a signal handler strikes in it."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from eos_client import Outcome
+from eos_client.clients.block_state import BlockState
+from eos_client.clients.endings import Endings
+from eos_client.clients.transaction_session import TransactionSession
+from eos_client.errors import EosError
+from eos_client.observe import TransactionAborted, TransactionCommitted
+from tests.simulation.simulated_stage import SINK, SimulatedStage
+
+
+class Stopped(BaseException):
+    """What a signal handler raises."""
+
+
+POINTS = [
+    (TransactionSession, "_clear_work"),
+    (Endings, "record"),
+    (BlockState, "report_outcome"),
+    (TransactionSession, "_record_ended"),
+]
+
+
+def told(stage: Any, kind: type) -> list[Any]:
+    return [event for event in stage.events if isinstance(event, kind)]
+
+
+def block(stage: Any, producer: Any, consumer: Any, raised: BaseException | None) -> Any:
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value())
+        if raised is not None:
+            raise raised
+    return txn
+
+
+@pytest.mark.parametrize("follows", ["block", "close"])
+@pytest.mark.parametrize(("owner", "name"), POINTS, ids=lambda point: getattr(point, "__name__", point))
+def test_a_commit_is_told_once(owner: type, name: str, follows: str) -> None:
+    stage = SimulatedStage()
+    producer, consumer = stage.producer(), stage.subscribed()
+    with mock.patch.object(owner, name, side_effect=Stopped), pytest.raises(Stopped):
+        block(stage, producer, consumer, None)
+    if follows == "block":
+        with producer.transaction(consumer):
+            consumer.consume(1, 0.1)
+    producer.close()
+    (committed,) = told(stage, TransactionCommitted)
+    assert (committed.records_in, committed.records_out) == (4, 4)
+    counters = producer.counters
+    assert (counters.committed, counters.records_in, counters.records_out) == (1, 4, 4)
+
+
+@pytest.mark.parametrize("follows", ["block", "close"])
+def test_a_commit_that_is_due_to_be_told_is_told_by_what_follows(follows: str) -> None:
+    stage = SimulatedStage()
+    producer, consumer = stage.producer(), stage.subscribed()
+    with mock.patch.object(Endings, "tell_due", side_effect=[None, None, Stopped]), pytest.raises(Stopped):
+        block(stage, producer, consumer, None)
+    assert told(stage, TransactionCommitted) == []
+    if follows == "block":
+        with producer.transaction(consumer) as txn:
+            consumer.consume(1, 0.1)
+        assert txn.outcome is Outcome.COMMITTED
+    producer.close()
+    assert [event.records_out for event in told(stage, TransactionCommitted)] == [4]
+
+
+@pytest.mark.parametrize(("owner", "name"), POINTS, ids=lambda point: getattr(point, "__name__", point))
+def test_an_abort_is_told_once(owner: type, name: str) -> None:
+    stage = SimulatedStage()
+    producer, consumer = stage.producer(), stage.subscribed()
+    with mock.patch.object(owner, name, side_effect=Stopped), pytest.raises((Stopped, EosError)):
+        block(stage, producer, consumer, ValueError())
+    stage.copy_the_rest(producer, consumer)
+    producer.close()
+    assert [event.records_in for event in told(stage, TransactionAborted)] == [4]
+    assert stage.outputs == stage.inputs
