@@ -59,7 +59,7 @@ class OpenWork:
                 "the end of this consumer's last block was broken off, and only its own producer can finish it: enter "
                 "the next block with that one, or close it, after which the records are consumed again"
             )
-        if self._has_lost_records or (before is not None and before.has_let_records_come_again):
+        if self._has_lost_records or (before is not None and before.lets_records_come_again):
             session.fail_next_block("records that were handed over before this block come again, or went elsewhere")
         self._has_lost_records = False
         self.session = session

@@ -63,8 +63,7 @@ class TransactionSession:
 
     Records that were handed over, and outputs that were written, are *unprocessed* until ``mark_processed`` is called:
     by a loop after each batch, by a ``with`` block at its end. A revocation commits the open transaction while nothing
-    is unprocessed, and aborts it otherwise. ``has_let_records_come_again``: the producer was closed with a held
-    transaction, and the application may hold records that it has taken since.
+    is unprocessed, and aborts it otherwise.
     """
 
     def __init__(
@@ -97,7 +96,7 @@ class TransactionSession:
         self._callback_failure: errors.EosError | None = None
         self._given_up = False
         self.is_producer_closed = False
-        self.has_let_records_come_again = False
+        self._was_closed_with_held_work = False
 
     # -- what is open ------------------------------------------------------------------------------------------------
 
@@ -117,6 +116,15 @@ class TransactionSession:
         """Whether an end was broken off that both clients can still finish: the rewind may be due, or its report."""
         is_broken_off = self.state.needs_resume or self.block.leaving is not None
         return is_broken_off and not (self.is_producer_closed or self.consumer.membership.state.is_closed)
+
+    @property
+    def lets_records_come_again(self) -> bool:
+        """Whether the application may hold records that come again, so that the next block of the consumer must fail.
+
+        The producer was closed with a held transaction, or a rebalance has failed the block that would come next.
+        """
+        is_failed = self.block.failure is not None and not self.block.is_open
+        return self._was_closed_with_held_work or is_failed or self._callback_failure is not None
 
     @property
     def has_unprocessed_work(self) -> bool:
@@ -419,7 +427,7 @@ class TransactionSession:
         elif has_work and self.block.is_open:
             self._abort_for_closing("the producer was closed inside its block")
         elif has_work and (self.state.has_begun or self.state.needs_resume):
-            self.has_let_records_come_again = self.consumer.has_unprocessed_records
+            self._was_closed_with_held_work = self.consumer.has_unprocessed_records
             held = "the gate held the transaction" if self.state.has_begun else "an abort was not finished"
             self._abort_for_closing(f"the producer was closed while {held}")
 

@@ -111,3 +111,40 @@ def test_a_producer_whose_abort_was_broken_off_finishes_it_before_it_serves_anot
         producer.transaction(another)
     consumer.close()
     producer.transaction(another)
+
+
+@pytest.mark.parametrize("partner", ["the same", "another", "its successor", "the same after another consumer"])
+def test_records_that_a_failed_on_revoke_gives_back_are_written_by_no_block(stage, partner):
+    """They were consumed outside a block, and the application's on_revoke has raised before the block began."""
+    raised = []
+
+    def on_revoke(*_):
+        if not raised:
+            raised.append(True)
+            raise ValueError
+
+    first, consumer = stage.producer(), stage.subscribed(callbacks={"on_revoke": on_revoke})
+    with first.transaction(consumer):
+        consumer.poll(0.0)
+    records = stage.collect(consumer, 3)
+    stage.cluster.revoke(("orders", records[0].partition()))
+    while not raised:
+        with suppress(ValueError):
+            records += consumer.consume(1, 0.1)
+    producer = first
+    if partner == "another":
+        producer = stage.producer(transactional_id="another")
+    elif partner == "its successor":
+        first.close()
+        producer = stage.producer()
+    elif partner == "the same after another consumer":
+        with first.transaction(stage.subscribed(group_id="others")) as between:
+            pass
+        assert between.outcome is Outcome.COMMITTED
+    with producer.transaction(consumer) as txn:
+        for record in records:
+            txn.produce(SINK, record.value())
+    assert txn.outcome is Outcome.ABORTED
+    stage.cluster.give_back("billing")
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == sorted(stage.inputs)
