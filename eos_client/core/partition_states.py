@@ -145,10 +145,11 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         """Return the offset of the next record of ``partition`` to hand over; None where it is not known.
 
         ``library_offset``: where the library goes on. It may have counted records that were not handed over: those that
-        wait, those of a call under way or broken off, and those before the first one that is let through.
+        wait, those of a call under way or broken off, those from before a seek that is due, and those before the first
+        one that is let through.
         """
         row, first = self.row(partition), self._first_waiting(partition)
-        if self.call_is_unfinished:
+        if self.call_is_unfinished or row.needs_seek:
             return row.next if row.next is not None and row.next >= 0 else None
         if first is not None:
             return first
