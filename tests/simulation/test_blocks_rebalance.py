@@ -345,3 +345,46 @@ def test_waiting_for_the_gate_ends_at_the_hold_limit_though_the_generation_keeps
     assert "the generation kept moving for longer than the hold limit" in txn.reason
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_polls_outside_blocks_end_a_held_transaction(stage, opens):
+    """An application that enters a block only for records, of a topic on which nothing more is written."""
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as held:
+        for record in stage.collect(consumer, 4):
+            held.produce(SINK, record.value())
+        close_the_gate(consumer)
+    assert held.outcome is Outcome.SKIPPED
+    if opens:
+        stage.cluster.rebalance()
+    again = []
+    ended = "transaction_committed" if opens else "transaction_aborted"
+    stage.wait_for(lambda: stage.named(ended), lambda: again.extend(consumer.consume(10, 0.2)))
+    if not opens:
+        stage.cluster.rebalance()
+        stage.wait_for(lambda: len(again) == 4, lambda: again.extend(consumer.consume(10, 0.2)))
+        with producer.transaction(consumer) as txn:
+            for record in again:
+                txn.produce(SINK, record.value())
+        stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+    assert sum(stage.cluster.committed(GROUP).values()) == 4
+
+
+def test_records_taken_outside_a_block_keep_a_held_transaction_open(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as held:
+        for record in stage.collect(consumer, 3):
+            held.produce(SINK, record.value())
+        close_the_gate(consumer)
+    assert held.outcome is Outcome.SKIPPED
+    (last,) = stage.collect(consumer, 1)
+    stage.cluster.rebalance()
+    for _ in range(10):
+        assert consumer.consume(10, 0.2) == []
+    assert stage.outputs == []
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, last.value())
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
