@@ -122,6 +122,7 @@ def test_the_process_ends_and_nothing_of_the_block_is_committed(kafka_broker: An
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=ANSWER_S)
         assert "the program ends" in done.stdout, done.stderr
         assert done.returncode == 0, done.stderr
-        assert "the interpreter is shutting down" in done.stderr
+        # A close() that comes so late finds that the end of the process has closed the consumer.
+        assert ("the interpreter is shutting down" in done.stderr) is ("closes" not in holder)
         assert job.committed() == 0
         assert job.values() == []
