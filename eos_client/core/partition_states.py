@@ -65,7 +65,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     reset_policy: ResetPolicy = ResetPolicy.EARLIEST
     rows: Mapping[InputPartition, PartitionRow] = _NO_ROWS
     not_plain: Partitions = NO_PARTITIONS
-    """Those whose rows are not plain."""
+    """Those of which something is due, or what comes may have to be dropped: all others take the quick path."""
     due: Partitions = NO_PARTITIONS
     """Those of which the library must be told something."""
     asking: Partitions = NO_PARTITIONS

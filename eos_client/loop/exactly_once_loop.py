@@ -399,7 +399,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._pace.begin()
             if not self._outputs.prefers_whole_batches:
                 return [first]
-            self._member.put_back([first])  # it comes first in its batch
+            self._member.put_back([first])  # it comes first in its batch, and counts once
         poll_s = self.config.poll_timeout_s
         if not self._session.is_held:
             poll_s = min(poll_s, self._pace.left_s)
