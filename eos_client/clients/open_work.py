@@ -95,14 +95,13 @@ class OpenWork:
         return None if self.session is None or self.session.is_producer_closed else self.session
 
     def resolve_pending(self) -> None:
-        """Resolve the outcome of the last block before more is handed over, and end a transaction that it has held."""
+        """Resolve the outcome of the last block before more is handed over."""
         if (session := self.session) is None:
             return
         session.call_guard.refuse_within_a_step("poll() or consume()")
         session.leave_interrupted_block()
         if not session.block.is_open:
             session.resolve_pending()
-            session.end_held_block()
 
     def prepare_consumer_close(self) -> None:
         """Resolve pending outcomes before the consumer is closed; an open block fails."""

@@ -253,11 +253,6 @@ class TransactionSession:
                 return self.recover(failed)
             return self.call_guard.run_transaction_step(lambda: self._perform(TransactionEvent.END))
 
-    def end_held_block(self) -> None:
-        """End a transaction that a block has left held, between two blocks, unless more was handed over since."""
-        if self.is_held and self.block.number and not self.has_unprocessed_work:
-            self.end()
-
     def abort(self, reason: str) -> Ending:
         """Abort what is open and rewind to the first uncommitted record."""
         return self._undo(reason, self._aborting(reason))
