@@ -252,8 +252,8 @@ class EosConsumer:
         one, no longer count as processed, and their offsets are not committed. If an asynchronous exception (of a
         signal handler, say) interrupts a call before the first record is handed over, ``OFFSET_END`` is looked up again
         and records written meanwhile are skipped. Where that matters, seek to the high watermark that
-        ``get_watermark_offsets`` returns. Raises ValueError for librdkafka's ``OFFSET_TAIL``: count back from that
-        watermark, too.
+        ``get_watermark_offsets`` returns. Raises ValueError for any other logical offset, such as ``OFFSET_STORED``:
+        ask ``committed``, or count back from that watermark.
         """
         self.member.seek(partition)
 

@@ -21,8 +21,7 @@ from eos_client.observe import (
 class Endings:
     """The last ending, the totals, and what is told of the open transaction once it has ended.
 
-    ``commits`` and ``aborts`` count those of this session; the application may change its ``Counters``. ``due``: how
-    the last transaction has ended, until `tell_due` has counted and told it.
+    ``commits`` and ``aborts`` count those of this session; the application may change its ``Counters``.
     """
 
     def __init__(self, block: BlockState, hook: EventHook, counters: Counters) -> None:
@@ -32,7 +31,6 @@ class Endings:
         self._dead_lettered: dict[RecordKey, RecordDeadLettered] = {}
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
         self.commits = self.aborts = 0
-        self.due: TransactionCommitted | TransactionAborted | None = None
         self.records_out = 0
         """How many outputs the open transaction has."""
 
@@ -46,12 +44,11 @@ class Endings:
         """Record that the open transaction holds a dead letter of ``record``, which is told when it is committed."""
         self._dead_lettered[record] = RecordDeadLettered(**told_of(record, error), dead_letter_topic=topic)
 
-    def tell_due(self) -> None:
-        """Count and tell how the last transaction has ended, unless that was done."""
-        ended, self.due = self.due, None
+    def tell(self, ended: TransactionCommitted | TransactionAborted) -> None:
+        """Count and tell how a transaction has ended."""
         if isinstance(ended, TransactionCommitted):
             self._count_committed(ended)
-        elif ended is not None:
+        else:
             self.count_aborted(ended)
 
     def _count_committed(self, committed: TransactionCommitted) -> None:

@@ -59,7 +59,8 @@ class OpenWork:
                 "the end of this consumer's last block was broken off, and only its own producer can finish it: enter "
                 "the next block with that one, or close it, after which the records are consumed again"
             )
-        if self._has_lost_records or (before is not None and before.lets_records_come_again):
+        must_fail = before is not None and before.take_next_block_must_fail()
+        if self._has_lost_records or must_fail:
             session.fail_next_block("records that were handed over before this block come again, or went elsewhere")
         self._has_lost_records = False
         self.session = session
@@ -92,7 +93,7 @@ class OpenWork:
     @property
     def committing_session(self) -> TransactionSession | None:
         """The session whose transactions carry all offsets of the consumer."""
-        return None if self.session is None or self.session.is_producer_closed else self.session
+        return None if self.session is None or self.session.is_over else self.session
 
     def resolve_pending(self) -> None:
         """Resolve the outcome of the last block before more is handed over."""

@@ -172,7 +172,9 @@ class EosProducer:
                 *(member, self.adapter, self._serializers, self._hook, self.counters, self._clock),
                 needs_resume=needs_resume,
             )
-        self._session = consumer.open_work.join(session)
+        before, self._session = self._session, consumer.open_work.join(session)
+        if before is not None and before is not self._session:
+            before.end_service()
         return self._session
 
     # -- transactions by hand ------------------------------------------------------------------------------------

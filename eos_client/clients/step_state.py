@@ -54,7 +54,7 @@ class StepState:
     sent: SentOffsets | None = None
     unanswered: UnknownOutcomeError | None = None
     ended: TransactionCommitted | TransactionAborted | None = None
-    """How it has ended, until that is recorded."""
+    """The event of its end, until that is recorded and told."""
     is_resolution_counted: bool = False
     is_left_unknown: bool = False
 

@@ -63,7 +63,7 @@ class TransactionSession:
 
     Records that were handed over, and outputs that were written, are *unprocessed* until ``mark_processed`` is called:
     by a loop after each batch, by a ``with`` block at its end. A revocation commits the open transaction while nothing
-    is unprocessed, and aborts it otherwise.
+    is unprocessed, and aborts it otherwise. ``is_over``: the producer was closed, or serves another consumer.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TransactionSession:
         self._has_unfinished_outputs = False
         self._callback_failure: errors.EosError | None = None
         self._given_up = False
-        self.is_producer_closed = False
+        self.is_over = False
         self._was_closed_with_held_work = False
 
     # -- what is open ------------------------------------------------------------------------------------------------
@@ -108,23 +108,30 @@ class TransactionSession:
     @property
     def has_open_work(self) -> bool:
         """Whether a block with its producer is open, or a transaction, or the outcome of the last one is unknown."""
-        is_in_block = self.block.is_open and not self.is_producer_closed
-        return is_in_block or self.state.has_begun or self.state.outcome_is_pending
+        is_in_use = (self.block.is_open or self.is_held) and not self.is_over
+        return is_in_use or self.state.has_begun or self.state.outcome_is_pending
 
     @property
     def has_unfinished_end(self) -> bool:
         """Whether an end was broken off that both clients can still finish: the rewind may be due, or its report."""
         is_broken_off = self.state.needs_resume or self.block.leaving is not None
-        return is_broken_off and not (self.is_producer_closed or self.consumer.membership.state.is_closed)
+        return is_broken_off and not (self.is_over or self.consumer.membership.state.is_closed)
 
-    @property
-    def lets_records_come_again(self) -> bool:
-        """Whether the application may hold records that come again, so that the next block of the consumer must fail.
+    def take_next_block_must_fail(self) -> bool:
+        """Return, once, whether the application may hold records that come again, which the next block must not write.
 
         The producer was closed with a held transaction, or a rebalance has failed the block that would come next.
         """
         is_failed = self.block.failure is not None and not self.block.is_open
-        return self._was_closed_with_held_work or is_failed or self._callback_failure is not None
+        must_fail = self._was_closed_with_held_work or is_failed or self._callback_failure is not None
+        self._was_closed_with_held_work, self._callback_failure = False, None
+        if is_failed:
+            self.block.failure = None
+        return must_fail
+
+    def end_service(self) -> None:
+        """Take no further step: the producer serves another consumer."""
+        self.is_over = True
 
     @property
     def has_unprocessed_work(self) -> bool:
@@ -310,7 +317,7 @@ class TransactionSession:
         are treated as after an abort, and the group's offsets are read again to see whether it took effect. Raises
         errors that a retry cannot fix.
         """
-        is_closed = self._given_up or self.is_producer_closed
+        is_closed = self._given_up or self.is_over
         is_unreported = self.state.needs_resume or self.block.leaving is not None
         is_in_transaction = self.state.has_begun or self.producer.calls.began_at is not None  # one by hand
         if is_closed or is_in_transaction or is_unreported or self.call_guard.is_working:
@@ -414,7 +421,7 @@ class TransactionSession:
 
     def prepare_producer_close(self) -> None:
         """Record that the producer is about to be closed: no outcome can be resolved with it any more."""
-        self.is_producer_closed = True
+        self.is_over = True
         self._finish_recording()
         self.leave_interrupted_block()
         self.finish_leaving()
@@ -541,7 +548,7 @@ class TransactionSession:
 
     def _run(self, event: TransactionEvent, steps: StepState) -> Ending:
         """Perform what follows from ``event``. A commit: FLUSH, SERVE_CALLBACKS, DECIDE, COMMIT, RECORD_COMMITTED."""
-        self.endings.tell_due()
+        self._tell_ended()
         self._steps = steps
         act = self._lifecycle.on(event)
         while act is not Act.NOTHING:
@@ -748,7 +755,8 @@ class TransactionSession:
         self.consumer.record_committed({p: position.next_offset for p, position in sent.positions.items()})
         self._clear_work()
         self.endings.record(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
-        self._record_ended(steps)
+        self._lifecycle.on(TransactionEvent.RECORDED)
+        self._tell_ended()
         self._recovery.report()
 
     def _record_aborted(self, steps: StepState) -> None:
@@ -762,19 +770,21 @@ class TransactionSession:
         steps.ended = steps.ended or aborted
         self._rewind(inside_revoke=steps.inside_revoke)
         self.endings.record(Ending(Outcome.ABORTED, reason, rule))
-        self._record_ended(steps)
+        self._lifecycle.on(TransactionEvent.RECORDED)
+        self._tell_ended()
 
     def _finish_recording(self) -> None:
         """Record and tell the last end if an exception has broken that off; asks no broker."""
         if self.state.phase is Phase.COMMITTED:
             self._record_committed(self._steps)
-        self.endings.tell_due()
+        self._tell_ended()
 
-    def _record_ended(self, steps: StepState) -> None:
-        """Count and tell the end once; an exception that strikes between leaves that to the next step."""
-        self.endings.due, steps.ended = steps.ended, None
-        self._lifecycle.on(TransactionEvent.RECORDED)
-        self.endings.tell_due()
+    def _tell_ended(self) -> None:
+        """Count and tell the last end once it is recorded; what an exception has kept from that, the next step does."""
+        ended = self._steps.ended
+        if ended is not None and self.state.phase is Phase.IDLE:
+            self._steps.ended = None
+            self.endings.tell(ended)
 
     def _record_held(self, steps: StepState) -> None:
         ruling, snapshot = needed(steps.decided)

@@ -18,6 +18,7 @@ from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.membership_events import Closed, Leaving
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions
+from eos_client.errors import ConfigurationError
 from eos_client.ports import Clock, MembershipSnapshot
 from eos_client.testing.simulator import SimulatedClock
 from tests.simulation.broken_off import StepStrike, StrikeError
@@ -358,13 +359,24 @@ def test_a_subscription_whose_call_was_broken_off_is_left_all_the_same(library, 
     assert "unsubscribe" in library.raw.asked
 
 
-@pytest.mark.parametrize("refusal", [TypeError(), KafkaException(KafkaError(KafkaError._INVALID_ARG))])
-def test_a_subscription_that_the_library_refuses_is_none(library, follower, monkeypatch, refusal):
+@pytest.mark.parametrize(
+    ("topics", "refusal"), [("orders", TypeError()), (["^("], KafkaException(KafkaError(KafkaError._INVALID_ARG)))]
+)
+def test_a_subscription_that_the_library_refuses_is_none(library, follower, monkeypatch, topics, refusal):
     monkeypatch.setattr(library.raw, "subscribe", Mock(side_effect=refusal))
     membership = Membership(library, ThreadOwnership("EosConsumer"), follower, follower, MONOTONIC_CLOCK)
-    with pytest.raises(type(refusal)):
-        membership.subscribe(["orders"], follower)
+    with pytest.raises((TypeError, ConfigurationError)):
+        membership.subscribe(topics, follower)
     assert not membership.state.is_subscribed
+
+
+@pytest.mark.parametrize("error", [TypeError(), KafkaException(KafkaError(KafkaError._STATE))])
+def test_what_a_handler_raises_as_the_library_has_subscribed_takes_nothing_back(library, follower, monkeypatch, error):
+    monkeypatch.setattr(library.raw, "subscribe", Mock(side_effect=error))
+    membership = Membership(library, ThreadOwnership("EosConsumer"), follower, follower, MONOTONIC_CLOCK)
+    with pytest.raises(type(error)):
+        membership.subscribe(["orders"], follower)
+    assert membership.state.is_subscribed
 
 
 @pytest.mark.parametrize("error", [RuntimeError(), KafkaException()])

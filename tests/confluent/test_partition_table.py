@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException, TopicPartition
 
 from eos_client.confluent.call_marks import CallMarks
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -263,9 +263,9 @@ def test_a_seek_that_the_library_refuses_moves_nothing(member):
     assert not member.state.rows
 
 
-@pytest.mark.parametrize("offset", [-2005, -3])
-def test_a_seek_that_counts_from_the_end_is_refused(member, offset):
-    with pytest.raises(ValueError, match="counts from the end of the log"):
+@pytest.mark.parametrize("offset", [-2005, -3, OFFSET_STORED, OFFSET_INVALID])
+def test_a_seek_to_an_unknown_logical_offset_is_refused_before_the_library_is_asked(member, offset):
+    with pytest.raises(ValueError, match="to the logical offset"):
         member.seek(TopicPartition("orders", 0, offset))
     assert member.library.raw.asked == []
     assert not member.state.rows

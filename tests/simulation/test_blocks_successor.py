@@ -12,6 +12,7 @@ from eos_client.clients.transaction_session import TransactionSession
 from eos_client.errors import ClientClosedError, ProducerFencedError, TransactionStateError
 from tests.simulation.broken_off import StrikeError, strides, struck_runs
 from tests.simulation.simulated_stage import SINK, SimulatedStage
+from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
 
 EVERY_STEP = 7
@@ -116,7 +117,7 @@ def test_a_producer_whose_abort_was_broken_off_finishes_it_before_it_serves_anot
 @pytest.mark.parametrize("partner", ["the same", "another", "its successor", "the same after another consumer"])
 def test_records_that_a_failed_on_revoke_gives_back_are_written_by_no_block(stage, partner):
     """They were consumed outside a block, and the application's on_revoke has raised before the block began."""
-    raised = []
+    raised: list[bool] = []
 
     def on_revoke(*_):
         if not raised:
@@ -148,3 +149,63 @@ def test_records_that_a_failed_on_revoke_gives_back_are_written_by_no_block(stag
     stage.cluster.give_back("billing")
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == sorted(stage.inputs)
+
+
+def test_a_failure_that_another_producers_block_has_taken_over_fails_no_further_block(stage):
+    first, consumer = stage.producer(), stage.subscribed()
+    with first.transaction(consumer):
+        consumer.poll(0.0)
+    first.session(consumer).fail_next_block("a rebalance took records")
+    with stage.producer(transactional_id="another").transaction(consumer) as failed:
+        pass
+    assert failed.outcome is Outcome.ABORTED
+    with first.transaction(consumer) as txn:
+        pass
+    assert txn.outcome is Outcome.COMMITTED
+
+
+def held_without_outputs(stage, producer, consumer):
+    with producer.transaction(consumer) as held:
+        stage.collect(consumer, 3)
+        close_the_gate(consumer)
+    assert held.outcome is Outcome.SKIPPED
+
+
+def test_a_held_block_without_outputs_keeps_its_producer(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    held_without_outputs(stage, producer, consumer)
+    with pytest.raises(TransactionStateError, match="open transaction with another consumer"):
+        producer.transaction(stage.subscribed(group_id="others"))
+    stage.cluster.rebalance("billing")
+    stage.copy_the_rest(producer, consumer)
+
+
+def test_a_held_block_without_outputs_hinders_nothing_once_its_producer_is_closed(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    held_without_outputs(stage, producer, consumer)
+    producer.close()
+    stage.collect(consumer, 3)
+    successor = stage.producer(transactional_id="another")
+    with successor.transaction(consumer):
+        pass
+    stage.cluster.rebalance()
+    stage.copy_the_rest(successor, consumer)
+
+
+def test_a_consumer_whose_producer_serves_another_one_and_is_closed_goes_on(stage):
+    """With `latest`, its starts are committed by the next producer."""
+    producer, consumer = stage.producer(), stage.subscribed(auto_offset_reset="latest")
+    other = stage.subscribed(group_id="others")
+    producer.transaction(consumer)
+    producer.transaction(other)
+    producer.close()
+    for _ in range(10):
+        assert consumer.consume(10, 0.2) == []
+    successor = stage.producer(transactional_id="another")
+    successor.transaction(consumer)
+    stage.wait_for(lambda: len(stage.cluster.committed("billing")) == 3, lambda: consumer.consume(10, 0.2))
+    stage.load(1)
+    with successor.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 3):
+            txn.produce(SINK, record.value())
+    assert txn.outcome is Outcome.COMMITTED

@@ -7,10 +7,10 @@ from unittest import mock
 
 import pytest
 
-from eos_client import Outcome
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.endings import Endings
 from eos_client.clients.transaction_session import TransactionSession
+from eos_client.core.transaction_lifecycle import TransactionEvent, TransactionLifecycle
 from eos_client.errors import EosError
 from eos_client.observe import TransactionAborted, TransactionCommitted
 from tests.simulation.simulated_stage import SINK, SimulatedStage
@@ -24,7 +24,6 @@ POINTS = [
     (TransactionSession, "_clear_work"),
     (Endings, "record"),
     (BlockState, "report_outcome"),
-    (TransactionSession, "_record_ended"),
 ]
 
 
@@ -58,19 +57,32 @@ def test_a_commit_is_told_once(owner: type, name: str, follows: str) -> None:
     assert (counters.committed, counters.records_in, counters.records_out) == (1, 4, 4)
 
 
+@pytest.mark.parametrize("event", [TransactionEvent.RECORDED, TransactionEvent.RESUME])
 @pytest.mark.parametrize("follows", ["block", "close"])
-def test_a_commit_that_is_due_to_be_told_is_told_by_what_follows(follows: str) -> None:
+def test_a_commit_is_told_once_where_the_phase_changes(event: TransactionEvent, follows: str) -> None:
     stage = SimulatedStage()
     producer, consumer = stage.producer(), stage.subscribed()
-    with mock.patch.object(Endings, "tell_due", side_effect=[None, None, Stopped]), pytest.raises(Stopped):
-        block(stage, producer, consumer, None)
-    assert told(stage, TransactionCommitted) == []
-    if follows == "block":
-        with producer.transaction(consumer) as txn:
-            consumer.consume(1, 0.1)
-        assert txn.outcome is Outcome.COMMITTED
-    producer.close()
-    assert [event.records_out for event in told(stage, TransactionCommitted)] == [4]
+    change, left = TransactionLifecycle.on, [TransactionEvent.RECORDED, event]
+
+    def struck(self: TransactionLifecycle, told_event: TransactionEvent) -> Any:
+        if left and told_event is left[0]:
+            left.pop(0)
+            raise Stopped
+        return change(self, told_event)
+
+    with mock.patch.object(TransactionLifecycle, "on", struck):
+        with pytest.raises(Stopped):
+            block(stage, producer, consumer, None)
+        if follows == "block" and event is TransactionEvent.RESUME:
+            with pytest.raises(Stopped):
+                producer.transaction(consumer).__enter__()
+        left.clear()
+        if follows == "block":
+            with producer.transaction(consumer):
+                consumer.consume(1, 0.1)
+        producer.close()
+    assert [(event.records_in, event.records_out) for event in told(stage, TransactionCommitted)] == [(4, 4)]
+    assert producer.counters.committed == 1
 
 
 @pytest.mark.parametrize(("owner", "name"), POINTS, ids=lambda point: getattr(point, "__name__", point))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
 from eos_client import Outcome
 from eos_client.errors import InputPositionError
@@ -57,7 +57,7 @@ def test_a_block_commits_only_what_lies_before_the_place_it_has_gone_back_to(sta
     assert stage.outputs == stage.inputs
 
 
-@pytest.mark.parametrize("start", [0, OFFSET_BEGINNING, OFFSET_STORED])
+@pytest.mark.parametrize("start", [0, OFFSET_BEGINNING])
 def test_a_block_commits_nothing_that_was_given_back_before_it(stage, clients, start):
     producer, consumer = clients
     stage.collect(consumer, 2)
@@ -126,3 +126,16 @@ def test_an_assignment_beyond_the_end_of_the_log_does_not_begin_again(reset):
     stage.cluster.after(1.0, lambda: stage.load(1))
     with pytest.raises(InputPositionError, match="offset 100, which lies beyond the end of its log"):
         stage.collect(consumer, 1)
+
+
+@pytest.mark.parametrize("offset", [OFFSET_STORED, OFFSET_INVALID, -2005])
+def test_a_seek_of_which_nobody_knows_what_comes_again_is_refused_and_changes_nothing(stage, clients, offset):
+    producer, consumer = clients
+    taken = stage.collect(consumer, 2)
+    with pytest.raises(ValueError, match="the logical offset"):
+        seek(consumer, offset)
+    with producer.transaction(consumer) as txn:
+        for record in taken:
+            txn.produce(SINK, record.value())
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs

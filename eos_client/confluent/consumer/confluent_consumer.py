@@ -48,6 +48,7 @@ from eos_client.core.partition_events import (
     Closed,
     Committed,
     HandedOver,
+    LibraryPauses,
     LibraryResumed,
     Misplaced,
     Passed,
@@ -69,8 +70,6 @@ from eos_client.errors import ClientClosedError
 from eos_client.ports import Clock, MembershipSnapshot, input_partition, input_partitions
 
 _GROUP_DECIDES = (OFFSET_STORED, OFFSET_INVALID)
-_BEFORE_UNCOMMITTED = (BEGINNING, *_GROUP_DECIDES)
-"""Logical offsets that lie before everything that was handed over and is not committed."""
 
 
 class Delivery(NamedTuple):
@@ -335,14 +334,13 @@ class ConfluentConsumer:
     def seek(self, partition: TopicPartition) -> None:
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
 
-        Raises ValueError for librdkafka's OFFSET_TAIL: which of the records that were handed over lie before it is not
-        known.
+        Raises ValueError for a logical offset but the beginning and the end.
         """
         if isinstance(partition, TopicPartition):  # what is none is refused by the library
-            _refuse_offset_from_the_end(partition)
+            _refuse_unknown_offset(partition)
         self.library.raw.seek(partition)
         key, state = input_partition(partition), self.table.state
-        if partition.offset >= 0 or partition.offset in _BEFORE_UNCOMMITTED:
+        if partition.offset >= 0 or partition.offset == BEGINNING:
             state = apply(state, WorkTakenBack(key, partition.offset))
         self.table.state = apply(state, _choice(partition))
         self.table.resume_due()
@@ -358,6 +356,8 @@ class ConfluentConsumer:
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching ``partitions`` until the application resumes them or they leave."""
+        asked = input_partitions(p for p in partitions if isinstance(p, TopicPartition))  # the library refuses others
+        self.table.tell(LibraryPauses(asked))  # first: a pause that was broken off may have been done
         self.library.raw.pause(partitions)
         self.table.tell(Paused(input_partitions(partitions)))
 
@@ -528,10 +528,15 @@ def _choice(partition: TopicPartition) -> Chosen:
     return Chosen(input_partition(partition), offset, partition.leader_epoch)
 
 
-def _refuse_offset_from_the_end(partition: TopicPartition) -> None:
-    if partition.offset < 0 and partition.offset not in (OFFSET_END, *_BEFORE_UNCOMMITTED):
+def _refuse_unknown_offset(partition: TopicPartition) -> None:
+    """Raise ValueError for a seek to an offset of which it is not known which records come again.
+
+    librdkafka (2.16) refuses OFFSET_STORED itself and reads nothing more of the partition, and takes OFFSET_INVALID for
+    what ``auto.offset.reset`` says.
+    """
+    if partition.offset < 0 and partition.offset not in (BEGINNING, OFFSET_END):
         raise ValueError(
-            f"seek() of {partition.topic}[{partition.partition}] to offset {partition.offset}, which counts from the "
-            "end of the log: which records come again would not be known. Seek to an offset that you have counted back "
-            "from the end that get_watermark_offsets() returns, or to OFFSET_BEGINNING, OFFSET_END or OFFSET_STORED"
+            f"seek() of {partition.topic}[{partition.partition}] to the logical offset {partition.offset}: which "
+            "records come again would not be known. Seek to OFFSET_BEGINNING, to OFFSET_END, or to an offset that "
+            "committed() or get_watermark_offsets() has told"
         )

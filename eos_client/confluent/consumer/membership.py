@@ -113,10 +113,14 @@ class Membership:
                 on_revoke=while_active(self._on_revoke),
                 on_lost=while_active(self._on_lost),
             )
-        except (KafkaException, TypeError) as exception:
-            self.state, self._listener = before
-            if isinstance(exception, KafkaException) and (refused := subscription_refused(exception, topics)):
+        except KafkaException as exception:
+            if (refused := subscription_refused(exception, topics)) is not None:
+                self.state, self._listener = before
                 raise refused from exception
+            raise
+        except TypeError:
+            if not isinstance(topics, list):
+                self.state, self._listener = before
             raise
 
     def unsubscribe(self) -> None:
