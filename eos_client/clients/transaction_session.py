@@ -107,8 +107,9 @@ class TransactionSession:
 
     @property
     def has_open_work(self) -> bool:
-        """Whether a block with its producer is open, or a transaction, or the outcome of the last one is unknown."""
-        is_in_use = (self.block.is_open or self.is_held) and not self.is_over
+        """Whether a block is open, or a transaction, or work is held, or the outcome of the last one is unknown."""
+        holds_work = self.is_held and not self.consumer.membership.state.is_closed
+        is_in_use = (self.block.is_open or holds_work) and not self.is_over
         return is_in_use or self.state.has_begun or self.state.outcome_is_pending
 
     @property
