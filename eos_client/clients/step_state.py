@@ -9,7 +9,7 @@ from eos_client.core.commit_gate import CommitRuling, GateRule
 from eos_client.core.model import InputPositions, Outcome
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import TransactionEvent
-from eos_client.errors import AbortableError, CommitRefusedError, RebuildProducerError, UnknownOutcomeError
+from eos_client.errors import CommitRefusedError, EosError, RebuildProducerError, UnknownOutcomeError
 from eos_client.observe import TransactionAborted, TransactionCommitted
 from eos_client.ports import MembershipSnapshot
 
@@ -48,17 +48,17 @@ class StepState:
     abort_reason: str = ""
     abort_rule: GateRule | None = None
     refused_by_group: bool = False
-    unhandled: AbortableError | RebuildProducerError | None = None
+    unhandled: EosError | None = None
     """A failure of the producer on which no step has acted yet."""
     decided: tuple[CommitRuling, MembershipSnapshot] | None = None
     sent: SentOffsets | None = None
     unanswered: UnknownOutcomeError | None = None
-    ended: TransactionCommitted | TransactionAborted | None = None
+    ended_event: TransactionCommitted | TransactionAborted | None = None
     """The event of its end, until that is recorded and told."""
     is_resolution_counted: bool = False
     is_left_unknown: bool = False
 
-    def fail(self, failure: AbortableError | RebuildProducerError) -> TransactionEvent:
+    def fail(self, failure: EosError) -> TransactionEvent:
         """Make ``failure`` the reason for the abort; returns the lifecycle's event for it."""
         self.unhandled, self.abort_reason, self.abort_rule = failure, str(failure), None
         self.refused_by_group = isinstance(failure, CommitRefusedError)

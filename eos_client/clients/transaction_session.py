@@ -30,7 +30,14 @@ from eos_client.confluent.serialisation import Serializers
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, WorkEnded
 from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
 from eos_client.core.outcome_resolution import AttemptToken
-from eos_client.core.transaction_lifecycle import Act, Phase, TransactionEvent, TransactionLifecycle, TransactionState
+from eos_client.core.transaction_lifecycle import (
+    Act,
+    Phase,
+    TransactionEvent,
+    TransactionLifecycle,
+    TransactionState,
+    shown_by_error,
+)
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
 from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord
 
@@ -647,7 +654,7 @@ class TransactionSession:
         return self.state.phase is Phase.DECIDING
 
     def _commit(self, steps: StepState) -> TransactionEvent:
-        sent = needed(steps.sent)
+        sent, calls = needed(steps.sent), self.producer.calls
         try:
             if sent.positions:
                 self._send_offsets(sent.positions, sent.snapshot, sent.token)
@@ -656,12 +663,13 @@ class TransactionSession:
             steps.unanswered = error
             return TransactionEvent.UNANSWERED
         except errors.EosError as error:
-            if self.producer.calls.may_have_ended:  # then a signal handler has raised it
-                raise
-            if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
+            is_refused = isinstance(error, (errors.AbortableError, errors.RebuildProducerError))
+            was_sent = calls.commit_may_take_effect and not isinstance(error, _NOTHING_WAS_SENT)
+            shown = shown_by_error(may_have_ended=calls.may_have_ended, is_refused=is_refused, was_sent=was_sent)
+            if shown is TransactionEvent.REFUSED:
                 return steps.fail(error)
-            if not self.producer.calls.commit_may_take_effect or isinstance(error, _NOTHING_WAS_SENT):
-                self._lifecycle.on(TransactionEvent.NOT_SENT)
+            if shown is not None:
+                self._lifecycle.on(shown)
             raise
         return TransactionEvent.ANSWERED
 
@@ -752,7 +760,8 @@ class TransactionSession:
             inside_revoke=sent.inside_revoke,
             poll_to_commit_s=now - self.consumer.work_since if records_in else None,
         )
-        steps.ended = steps.ended or committed  # what was begun and broken off has cleared the work that it counts
+        # One that was broken off here has cleared the work that the event counts.
+        steps.ended_event = steps.ended_event or committed
         self.consumer.record_committed({p: position.next_offset for p, position in sent.positions.items()})
         self._clear_work()
         self.endings.record(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
@@ -768,7 +777,7 @@ class TransactionSession:
             records_in=record_count(self.consumer.positions),
             refused_by_group=steps.refused_by_group,
         )
-        steps.ended = steps.ended or aborted
+        steps.ended_event = steps.ended_event or aborted
         self._rewind(inside_revoke=steps.inside_revoke)
         self.endings.record(Ending(Outcome.ABORTED, reason, rule))
         self._lifecycle.on(TransactionEvent.RECORDED)
@@ -782,9 +791,9 @@ class TransactionSession:
 
     def _tell_ended(self) -> None:
         """Count and tell the last end once it is recorded; what an exception has kept from that, the next step does."""
-        ended = self._steps.ended
+        ended = self._steps.ended_event
         if ended is not None and self.state.phase is Phase.IDLE:
-            self._steps.ended = None
+            self._steps.ended_event = None
             self.endings.tell(ended)
 
     def _record_held(self, steps: StepState) -> None:

@@ -26,8 +26,8 @@ class CallMarks(threading.local):
     """The calls of one client, or of one session, that are under way in the calling thread.
 
     ``stack`` has the kind and the frame of each, the outermost first; each thread sees only its own. It is replaced by
-    one assignment, and what a call has found there is put back when it ends: whatever exception strikes between two
-    steps, the worst that stays is the mark of a call that has ended, and the next one to look drops that.
+    one assignment, and what a call has found there is put back when it ends. An exception can at worst leave the mark
+    of a call that has ended; the next look-up drops it.
     """
 
     stack: CallStack = ()

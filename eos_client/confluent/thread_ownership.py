@@ -104,7 +104,7 @@ class ThreadOwnership:
         self._owner = None
 
     def hand_over(self) -> None:
-        """As `disown`, outside of all calls: also let go of what an exception has kept a call from letting go of."""
+        """Release the lock that an interrupted call still holds, then disown; only outside of all calls."""
         with suppress(RuntimeError):  # as soon as this thread holds it no more
             while True:
                 self._in_call.release()

@@ -24,8 +24,8 @@ before. After an unnoticed rejoin, retained partitions count as owned only once 
 confirms it: a change of the subscription revokes before the member has joined again. A KIP-848 member hears of a loss
 later (``WAIT_REJOIN``).
 
-*Interrupted callbacks.* Until our half of a callback has ended, its partitions are partly handled. What a replay owes
-follows from that and from what the library has assigned by then: see `MembershipState.due_losses`.
+*Interrupted callbacks.* Until our half of a callback has ended, its partitions are partly handled. Which callbacks must
+be replayed follows from that and from what the library has assigned by then: see `MembershipState.due_losses`.
 
 *Static members.* A classic group keeps the place of a member with a ``group.instance.id`` until its session ends
 (KIP-345), so it must not unsubscribe in order to leave. It also keeps its assignment if the member comes back with
@@ -38,9 +38,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from eos_client.core import membership_events as events
-from eos_client.core.model import UNJOINED, GroupGeneration, Partitions, is_pattern
-
-_NOTHING: Partitions = frozenset()
+from eos_client.core.model import NO_PARTITIONS, UNJOINED, GroupGeneration, Partitions, is_pattern
 
 
 class MembershipState(NamedTuple):
@@ -71,14 +69,14 @@ class MembershipState(NamedTuple):
     topics: tuple[str, ...] | None = None
     is_of_one_topic: bool = False
     is_assigned_by_hand: bool = False
-    assigned: Partitions = _NOTHING
+    assigned: Partitions = NO_PARTITIONS
     is_assigned: bool = False
     synced_generation: GroupGeneration = UNJOINED
     needs_sync: bool = False
     callback_generation: GroupGeneration = UNJOINED
     member_since_s: float = 0.0
     is_unconfirmed: bool = False
-    partly_handled: Partitions = _NOTHING
+    partly_handled: Partitions = NO_PARTITIONS
     callback_interrupted: bool = False
     is_leaving: bool = False
     is_revoked_early: bool = False

@@ -34,6 +34,7 @@ class InputPartition(NamedTuple):
 
 
 Partitions = frozenset[InputPartition]
+NO_PARTITIONS: Partitions = frozenset()
 
 
 def format_partitions(partitions: Partitions) -> str:

@@ -85,7 +85,7 @@ class Fetched(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """Before the first record, the library's position is beyond the start: for each partition an empty run there."""
+    """Offsets without records precede the first record; each run is empty and begins where the library is."""
 
     runs: tuple[Run, ...]
 

@@ -2,8 +2,8 @@
 
 A partition that was just assigned has a `Start` until its first record was let through: librdkafka may start at
 ``auto.offset.reset`` although an offset is pending (KIP-447), so the first record is compared with the group's stable
-committed offset. ``seek`` of the library does not discard what was fetched before, so records at or beyond ``reached``
-are dropped after a rewind, and the partition is sought again.
+committed offset. ``seek`` of the library does not discard what was fetched before, so records at or beyond
+``fetched_up_to`` are dropped after a rewind, and the partition is sought again.
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
 
     What a commit sends is ``work.next_offset``.
     """
-    is_checked: bool = False
-    """A record before ``next`` is misplaced."""
+    rejects_earlier: bool = False
+    """A record before ``next`` is an error."""
     was_read: bool = False
     """Something was handed over since the assignment."""
     needs_seek: bool = False
     """The library is elsewhere, so what it brings is dropped."""
-    reached: int | None = None
+    fetched_up_to: int | None = None
     """Records at or beyond this offset may have been fetched before the last seek."""
     attempts: int = 0
     """How often in a row records came from elsewhere."""
@@ -124,7 +124,6 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     orphan: InputPosition | None = None
     """Work from before the partition left, which no transaction may commit; the gate knows it as lost or revoked."""
     paused_by_application: bool = False
-    """By the application."""
     library_paused: bool = False
     """The library may have it paused."""
 
@@ -161,7 +160,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         return (
             self.start is None
             and not self.needs_seek
-            and self.reached is None
+            and self.fetched_up_to is None
             and self.truncation is None
             and not self.paused_by_application
             and not self.library_paused
@@ -171,10 +170,10 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     def must_be_paused(self) -> bool:
         """Whether the library must not fetch it.
 
-        A pause discards what the library has fetched ahead. Without ``reached``, records that were fetched before the
-        seek look like those after it.
+        A pause discards what the library has fetched ahead. Without ``fetched_up_to``, records that were fetched before
+        the seek look like those after it.
         """
-        is_to_start = self.needs_seek and self.reached is None
+        is_to_start = self.needs_seek and self.fetched_up_to is None
         return self.is_assigned and (self.paused_by_application or self.is_withheld or is_to_start)
 
     @property
@@ -200,7 +199,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         epochs = self.epochs
         if start.offset is not None and start.offset >= 0:
             epochs = with_epoch_at(epochs, start.offset, start.epoch)
-        return replace(self, start=None, next=start.goal, is_checked=False, epochs=epochs)
+        return replace(self, start=None, next=start.goal, rejects_earlier=False, epochs=epochs)
 
     def sought_at(self, start: Start, policy: ResetPolicy) -> PartitionRow:
         """Return the withheld row that is sought at its ``start``, which is known, or has none."""
@@ -213,14 +212,18 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         start = self.start or Start()
         is_known = start.phase is StartPhase.KNOWN
         start = start if is_known else replace(start, phase=StartPhase.WITHHELD)
-        anew = replace(self, start=start, next=None, is_checked=False, was_read=False, needs_seek=False, reached=None)
+        anew = replace(
+            self, start=start, next=None, rejects_earlier=False, was_read=False, needs_seek=False, fetched_up_to=None
+        )
         return anew.sought_at(start, policy) if is_known else anew
 
-    def rewound(self, reached: int) -> PartitionRow:
-        """Return the row to be sought at ``next``, which is known; the library may have fetched up to ``reached``."""
-        reached = max(reached, self.reached or 0)
-        is_behind = self.next is not None and 0 <= self.next < reached
-        return replace(self, needs_seek=True, is_checked=False, reached=reached if is_behind else None, attempts=0)
+    def rewound(self, fetched_up_to: int) -> PartitionRow:
+        """Return the row to be sought at ``next``, which is known; see ``fetched_up_to``."""
+        fetched_up_to = max(fetched_up_to, self.fetched_up_to or 0)
+        is_behind = self.next is not None and 0 <= self.next < fetched_up_to
+        return replace(
+            self, needs_seek=True, rejects_earlier=False, fetched_up_to=fetched_up_to if is_behind else None, attempts=0
+        )
 
     def departed(self) -> PartitionRow:
         """Return the row after the partition has left: its work is nobody's to commit here."""
@@ -247,11 +250,11 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         if row.paused_by_application:
             row = replace(row, library_paused=False)  # librdkafka ignores a pause before a topic's first assignment
         if row.needs_seek:
-            return replace(row, reached=row.reached and max(row.reached, run.next_offset)), False
-        if row.reached is not None:
-            if run.first_offset >= row.reached and row.may_be_sought_again:
+            return replace(row, fetched_up_to=row.fetched_up_to and max(row.fetched_up_to, run.next_offset)), False
+        if row.fetched_up_to is not None:
+            if run.first_offset >= row.fetched_up_to and row.may_be_sought_again:
                 return replace(row, needs_seek=True, attempts=row.attempts + 1), False
-            row = replace(row, reached=None)
+            row = replace(row, fetched_up_to=None)
         start = row.start
         if start is None:
             return row, True
@@ -273,9 +276,9 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         return replace(
             self,
             next=run.next_offset,
-            is_checked=True,
+            rejects_earlier=True,
             was_read=True,
-            reached=None,
+            fetched_up_to=None,
             attempts=0,
             epochs=epochs,
             work=work,

@@ -25,14 +25,13 @@ from msgspec.structs import replace
 from eos_client.core import partition_events as events
 from eos_client.core.leader_epochs import Misplacement, epoch_at, with_epoch_at
 from eos_client.core.model import (
+    NO_PARTITIONS,
     InputPartition,
     InputPositions,
     Partitions,
 )
 from eos_client.core.partition_row import PartitionRow, ResetPolicy, Start, StartPhase
 from eos_client.core.record_runs import Run, without_partitions
-
-NO_PARTITIONS: Partitions = frozenset()
 
 
 class MisplacedRun(NamedTuple):
@@ -137,9 +136,9 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         return self.assigned - self.paused - self.awaiting_first
 
     @property
-    def unsettled(self) -> Partitions:
+    def sought_without_records(self) -> Partitions:
         """The partitions of which nothing has come since they were sought, so that the library may be elsewhere."""
-        return frozenset(p for p in self.not_plain if self.rows[p].reached is not None)
+        return frozenset(p for p in self.not_plain if self.rows[p].fetched_up_to is not None)
 
     def shown_offset(self, partition: InputPartition, library_offset: int) -> int | None:
         """Return the offset of the next record of ``partition`` to hand over; None where it is not known.
@@ -228,7 +227,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         """
         row = self.row(run.partition)
         expected = row.next if before is None else before.next_offset
-        if expected is None or run.first_offset >= expected or not (row.is_checked or before):
+        if expected is None or run.first_offset >= expected or not (row.rejects_earlier or before):
             return None
         epoch = epoch_at(row.epochs, expected) if before is None else before.leader_epoch
         return Misplacement(expected, epoch, run.first_offset, run.epochs[0][1])
@@ -341,10 +340,10 @@ def _assigned_by_hand(state: ConsumerState, event: events.AssignedByHand) -> Con
             is_assigned=True,
             start=Start(needs_commit=True) if finds_end else row.start,
             next=None,
-            is_checked=False,
+            rejects_earlier=False,
             was_read=False,
             needs_seek=False,
-            reached=None,
+            fetched_up_to=None,
             truncation=None,
         )
 
@@ -480,7 +479,7 @@ def _before_handing_over(state: ConsumerState, partition: InputPartition) -> Par
 def _put_back(state: ConsumerState, event: events.PutBack) -> ConsumerState:
     first_offsets = {run.partition: run.first_offset for run in reversed(event.runs) if not run.is_error}
     changed = {
-        partition: replace(state.row(partition).taken_back(offset), next=offset, is_checked=True)
+        partition: replace(state.row(partition).taken_back(offset), next=offset, rejects_earlier=True)
         for partition, offset in first_offsets.items()
     }
     return replace(_with_rows(state, changed), waiting=(*event.runs, *state.waiting))
@@ -523,12 +522,12 @@ def _aborted(state: ConsumerState, _: events.Aborted) -> ConsumerState:
     for partition in state.positions.keys() | ends.keys():
         row = state.row(partition)
         without = row.without_work()
-        reached = ends.get(partition, 0)
+        fetched_up_to = ends.get(partition, 0)
         if row.work is not None:
             without = replace(without, next=row.work.first_offset)
-            reached = max(reached, row.work.next_offset)
+            fetched_up_to = max(fetched_up_to, row.work.next_offset)
         has_to_go_back = row.is_assigned and (row.work is not None or partition in ends)
-        changed[partition] = without.rewound(reached) if has_to_go_back else without
+        changed[partition] = without.rewound(fetched_up_to) if has_to_go_back else without
     return replace(_with_rows(_without_waiting(state, None), changed), unprocessed=NO_PARTITIONS)
 
 
@@ -547,13 +546,13 @@ def _waiting_given_back(state: ConsumerState, _: events.WaitingGivenBack) -> Con
 def _chosen(state: ConsumerState, event: events.Chosen) -> ConsumerState:
     def choose(row: PartitionRow) -> PartitionRow:
         anew = replace(
-            row, is_checked=False, was_read=False, needs_seek=False, reached=None, truncation=None, epochs=()
+            row, rejects_earlier=False, was_read=False, needs_seek=False, fetched_up_to=None, truncation=None, epochs=()
         )
         if event.offset is None:
             return anew
         if event.offset >= 0:
             anew = replace(anew, epochs=with_epoch_at(row.epochs, event.offset, event.epoch))
-        return replace(anew, start=None, next=event.offset, is_checked=event.offset >= 0)
+        return replace(anew, start=None, next=event.offset, rejects_earlier=event.offset >= 0)
 
     return _each(_without_waiting(state, frozenset({event.partition})), [event.partition], choose)
 
@@ -562,11 +561,15 @@ def _sought(state: ConsumerState, event: events.Sought) -> ConsumerState:
     row = state.row(event.partition)
     if not row.needs_seek or row.next != event.offset:
         return state  # something else has become due meanwhile
-    return _with_rows(state, {event.partition: replace(row, needs_seek=False, is_checked=event.offset >= 0)})
+    return _with_rows(state, {event.partition: replace(row, needs_seek=False, rejects_earlier=event.offset >= 0)})
 
 
 def _rewinds_repeated(state: ConsumerState, event: events.RewindsRepeated) -> ConsumerState:
-    return _each(state, event.partitions & state.unsettled, lambda row: replace(row, needs_seek=True, reached=None))
+    return _each(
+        state,
+        event.partitions & state.sought_without_records,
+        lambda row: replace(row, needs_seek=True, fetched_up_to=None),
+    )
 
 
 def _misplaced(state: ConsumerState, event: events.Misplaced) -> ConsumerState:

@@ -185,7 +185,7 @@ def test_what_was_chosen_during_a_seek_is_not_taken_back(library, offset):
     chosen_in.tell(StartsFound({ZERO: CommittedOffset(7, "")}))
     chosen_in.perform_due()
     assert chosen_in.state.next_offsets == {ZERO: offset}
-    assert chosen_in.state.row(ZERO).is_checked is (offset >= 0)
+    assert chosen_in.state.row(ZERO).rejects_earlier is (offset >= 0)
 
 
 # -- pauses ------------------------------------------------------------------------------------------------------------

@@ -251,7 +251,13 @@ def test_a_retained_partition_whose_start_is_known_is_sought():
 @pytest.mark.parametrize("happened", [(), (Aborted(),)])
 def test_a_retained_partition_forgets_what_was_read(happened):
     row = after(*happened, Retained(ONLY), state=reading(P0)).row(P0)
-    assert (row.next, row.is_checked, row.was_read, row.needs_seek, row.reached) == (None, False, False, False, None)
+    assert (row.next, row.rejects_earlier, row.was_read, row.needs_seek, row.fetched_up_to) == (
+        None,
+        False,
+        False,
+        False,
+        None,
+    )
 
 
 @pytest.mark.parametrize("policy", [EARLIEST, LATEST])
@@ -290,7 +296,7 @@ def test_an_incremental_assignment_leaves_the_others_alone():
 def test_an_assignment_by_hand_begins_anew():
     before = after(Truncated(P0, TRUNCATION), state=reading(P0))
     row = after(by_hand(P0, replaces=False), state=before).row(P0)
-    assert (row.next, row.is_checked, row.was_read, row.truncation) == (None, False, False, None)
+    assert (row.next, row.rejects_earlier, row.was_read, row.truncation) == (None, False, False, None)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +329,7 @@ def test_what_is_unassigned_by_hand_can_still_be_committed():
 def test_what_is_unassigned_by_hand_is_not_sought():
     state = after(Aborted(), UnassignedByHand(ONLY), state=reading(P0))
     assert not state.due_seeks
-    assert state.row(P0).reached is None
+    assert state.row(P0).fetched_up_to is None
     assert not state.not_plain
 
 
@@ -538,12 +544,12 @@ def test_what_the_library_brings_while_it_is_elsewhere_is_dropped(is_first):
     state = after(Fetched((run(P0, 20, 22) if is_first else run(P0, 25, 30),)), state=before)
     assert not state.waiting
     assert state.due_seeks == {P0: (10, None)}
-    assert state.row(P0).reached == (25 if is_first else 30)
+    assert state.row(P0).fetched_up_to == (25 if is_first else 30)
 
 
 def test_before_a_first_seek_nothing_was_reached():
     state = after(Fetched((run(P0, 30, 40),)), state=after(committed(15), state=withheld()))
-    assert state.row(P0).reached is None
+    assert state.row(P0).fetched_up_to is None
 
 
 @pytest.mark.parametrize(("first", "is_kept"), [(10, True), (19, True), (20, False), (25, False)])
@@ -552,7 +558,7 @@ def test_after_a_rewind_records_from_before_it_are_dropped(first, is_kept):
     state = after(Fetched((run(P0, first, 30),)), state=before)
     assert bool(state.waiting) is is_kept
     assert bool(state.due_seeks) is not is_kept
-    assert state.row(P0).reached == (None if is_kept else 20)
+    assert state.row(P0).fetched_up_to == (None if is_kept else 20)
 
 
 def test_in_one_call_nothing_follows_what_was_dropped():
@@ -648,7 +654,7 @@ def test_what_is_given_back_is_fetched_again():
     state = after(WaitingGivenBack(), state=reading(P0, waiting_until=25))
     assert not state.waiting
     assert state.due_seeks == {P0: (20, None)}
-    assert state.row(P0).reached == 25
+    assert state.row(P0).fetched_up_to == 25
     assert state.owned_positions == reading(P0).owned_positions
 
 
@@ -687,14 +693,14 @@ def test_offsets_without_a_record_are_gaps_in_the_work():
 def test_what_is_handed_over_is_expected_to_go_on():
     state = after(handed(run(P0, 20, 25), waiting=(run(P0, 25, 26),)), state=settled(P0))
     row = state.row(P0)
-    assert (row.next, row.is_checked, row.was_read) == (25, True, True)
+    assert (row.next, row.rejects_earlier, row.was_read) == (25, True, True)
     assert state.waiting == (run(P0, 25, 26),)
 
 
 def test_what_is_handed_over_ends_a_rewind():
     before = after(Aborted(), Sought(P0, 10), Misplaced(P0), Sought(P0, 10), state=reading(P0))
     row = after(handed(run(P0, 10, 12)), state=before).row(P0)
-    assert (row.reached, row.attempts) == (None, 0)
+    assert (row.fetched_up_to, row.attempts) == (None, 0)
 
 
 def test_events_that_are_handed_over_are_no_work():
@@ -787,7 +793,7 @@ def test_what_is_put_back_comes_first_and_is_no_work():
     state = after(PutBack(back), state=reading(P0, waiting_until=25))
     assert state.waiting == (*back, run(P0, 20, 25))
     assert state.positions == {P0: InputPosition(10, 15, G4)}
-    assert (state.row(P0).next, state.row(P0).is_checked) == (15, True)
+    assert (state.row(P0).next, state.row(P0).rejects_earlier) == (15, True)
 
 
 def test_work_that_is_put_back_wholly_is_none():
@@ -803,7 +809,7 @@ def test_events_that_are_put_back_move_nothing():
 
 def test_what_is_put_back_after_a_seek_is_expected():
     state = after(Chosen(P0, 30), PutBack((run(P0, 18, 20),)), state=reading(P0))
-    assert (state.row(P0).next, state.row(P0).is_checked) == (18, True)
+    assert (state.row(P0).next, state.row(P0).rejects_earlier) == (18, True)
 
 
 @pytest.mark.parametrize(("offset", "left"), [(15, (10, 15)), (10, None), (3, None), (20, (10, 20)), (25, (10, 20))])
@@ -903,13 +909,13 @@ def test_what_is_aborted_goes_back_to_its_first_record():
     assert not state.positions
     assert not state.waiting
     assert state.due_seeks == {P0: (10, None), P1: (10, None)}
-    assert state.row(P0).reached == 25
+    assert state.row(P0).fetched_up_to == 25
 
 
 def test_what_only_waits_is_fetched_again_after_an_abort():
     state = after(Fetched((run(P0, 20, 22),)), Aborted(), state=settled(P0))
     assert state.due_seeks == {P0: (20, None)}
-    assert state.row(P0).reached == 22
+    assert state.row(P0).fetched_up_to == 22
 
 
 def test_what_has_no_work_is_not_sought_after_an_abort():
@@ -945,12 +951,12 @@ def test_work_of_an_unassigned_partition_is_aborted_without_a_seek():
 def test_a_rewind_to_0_drops_what_came_before_it():
     state = after(Aborted(), state=after(handed(run(P0, 0, 5)), state=after(*started(P0, at=0))))
     assert state.due_seeks == {P0: (0, None)}
-    assert state.row(P0).reached == 5
+    assert state.row(P0).fetched_up_to == 5
 
 
 def test_a_rewind_that_is_repeated_remembers_what_was_reached():
     state = after(Aborted(), Sought(P0, 10), Interrupted({P0: -1001}), state=reading(P0, until=30))
-    assert state.row(P0).reached == 30
+    assert state.row(P0).fetched_up_to == 30
 
 
 def test_an_abort_lets_seeks_be_repeated_anew():
@@ -1008,7 +1014,7 @@ def test_a_choice_ends_what_was_due():
     state = after(Chosen(P0, 30), state=before)
     assert (state.due_seeks, state.truncations, state.waiting, state.not_plain) == ({}, {}, (), frozenset())
     row = state.row(P0)
-    assert (row.is_checked, row.was_read, row.reached) == (True, False, None)
+    assert (row.rejects_earlier, row.was_read, row.fetched_up_to) == (True, False, None)
 
 
 def test_a_choice_drops_only_its_own_records_that_wait():
@@ -1018,10 +1024,10 @@ def test_a_choice_drops_only_its_own_records_that_wait():
 
 def test_an_assignment_by_hand_ends_what_was_due():
     before = after(Aborted(), state=reading(P0, waiting_until=25))
-    assert (before.row(P0).needs_seek, before.row(P0).reached) == (True, 25)
+    assert (before.row(P0).needs_seek, before.row(P0).fetched_up_to) == (True, 25)
     state = after(AssignedByHand(ONLY, replaces=False, without_group=False), state=before)
     row = state.row(P0)
-    assert (row.needs_seek, row.reached, row.is_checked, row.was_read) == (False, None, False, False)
+    assert (row.needs_seek, row.fetched_up_to, row.rejects_earlier, row.was_read) == (False, None, False, False)
     assert not state.due
 
 
@@ -1070,13 +1076,13 @@ def started_at_20():
 def test_a_seek_that_is_done_is_no_longer_due(offset):
     state = after(committed(offset), Sought(P0, offset), state=withheld())
     assert not state.due_seeks
-    assert state.row(P0).is_checked
+    assert state.row(P0).rejects_earlier
 
 
 def test_after_a_seek_to_a_logical_offset_nothing_is_checked():
     state = after(StartsFound({P0: None}), Sought(P0, BEGINNING), state=withheld())
     assert not state.due_seeks
-    assert not state.row(P0).is_checked
+    assert not state.row(P0).rejects_earlier
 
 
 def test_a_seek_to_what_is_not_next_stays_due():
@@ -1086,12 +1092,14 @@ def test_a_seek_to_what_is_not_next_stays_due():
 
 def test_a_seek_that_is_not_due_checks_nothing():
     state = after(Chosen(P0, -2), Sought(P0, 10), state=reading(P0))
-    assert not state.row(P0).is_checked
+    assert not state.row(P0).rejects_earlier
 
 
-@pytest.mark.parametrize(("offset", "is_checked"), [(0, True), (30, True), (-1, False), (-2, False), (None, False)])
-def test_records_before_an_offset_that_was_chosen_are_misplaced(offset, is_checked):
-    assert after(Chosen(P0, offset), state=reading(P0)).row(P0).is_checked is is_checked
+@pytest.mark.parametrize(
+    ("offset", "rejects_earlier"), [(0, True), (30, True), (-1, False), (-2, False), (None, False)]
+)
+def test_records_before_an_offset_that_was_chosen_are_misplaced(offset, rejects_earlier):
+    assert after(Chosen(P0, offset), state=reading(P0)).row(P0).rejects_earlier is rejects_earlier
 
 
 def test_the_seek_of_what_is_not_assigned_is_not_due():
@@ -1103,7 +1111,7 @@ def test_a_rewind_of_which_nothing_came_is_repeated():
     before = after(Aborted(), Sought(P0, 10), state=reading(P0))
     state = after(RewindsRepeated(BOTH), state=before)
     assert state.due_seeks == {P0: (10, None)}
-    assert state.row(P0).reached is None
+    assert state.row(P0).fetched_up_to is None
     assert not after(RewindsRepeated(frozenset({P1})), state=before).due_seeks
 
 
@@ -1274,19 +1282,19 @@ def test_after_a_broken_off_call_what_was_read_goes_on():
     state = after(Fetched((news(P0),)), Interrupted({P0: 30}), state=reading(P0, waiting_until=25))
     assert state.waiting == (news(P0),)
     assert state.due_seeks == {P0: (20, None)}
-    assert (state.row(P0).reached, state.row(P0).work) == (30, InputPosition(10, 20, G4))
+    assert (state.row(P0).fetched_up_to, state.row(P0).work) == (30, InputPosition(10, 20, G4))
 
 
 def test_after_a_broken_off_call_nothing_beyond_next_was_reached():
     state = after(Interrupted({P0: 20}), state=reading(P0))
     assert state.due_seeks == {P0: (20, None)}
-    assert state.row(P0).reached is None
+    assert state.row(P0).fetched_up_to is None
 
 
 def test_a_logical_offset_is_sought_after_a_broken_off_call():
     state = after(Interrupted({P0: 30}), state=after(Assigned(ONLY), Chosen(P0, END)))
     assert state.due_seeks == {P0: (END, None)}
-    assert state.row(P0).reached is None
+    assert state.row(P0).fetched_up_to is None
 
 
 @pytest.mark.parametrize("policy", [EARLIEST, LATEST])

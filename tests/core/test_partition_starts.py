@@ -40,7 +40,7 @@ def test_a_seek_to_the_first_offset_carries_its_leader_epoch():
 
 def test_a_retained_partition_forgets_where_it_went_on():
     row = after(Chosen(P0, 10), HandedOver((RECORDS,), (), classic(4)), Retained(ONLY)).row(P0)
-    assert (row.next, row.is_checked, row.was_read) == (None, False, False)
+    assert (row.next, row.rejects_earlier, row.was_read) == (None, False, False)
 
 
 def test_a_broken_off_call_reports_a_start_that_is_known_to_be_missing():
@@ -67,8 +67,8 @@ def test_an_assignment_after_a_choice_awaits_the_groups_offset():
 def test_a_rewind_to_the_first_offset_drops_what_came_before_it():
     first = Run(P0, tuple(range(5)), 0, 5, ((0, None),))
     state = after(Assigned(ONLY), Chosen(P0, 0), HandedOver((first,), (), classic(4)), Aborted())
-    assert (state.row(P0).next, state.row(P0).reached) == (0, 5)
+    assert (state.row(P0).next, state.row(P0).fetched_up_to) == (0, 5)
 
 
 def test_at_the_first_offset_nothing_came_before_a_broken_off_call():
-    assert after(Assigned(ONLY), Chosen(P0, 0), Interrupted({P0: -1001})).row(P0).reached is None
+    assert after(Assigned(ONLY), Chosen(P0, 0), Interrupted({P0: -1001})).row(P0).fetched_up_to is None

@@ -275,7 +275,7 @@ class Partitions(RuleBasedStateMachine):
     @rule(partition=partitions)
     def starts_over(self, partition: InputPartition) -> None:
         """The library lost its position, and begins again at the beginning of the log."""
-        settled = self.state.row(partition).is_checked and self.state.row(partition).is_plain
+        settled = self.state.row(partition).rejects_earlier and self.state.row(partition).is_plain
         if settled and self.library.positions.get(partition) is not None:
             self.library.positions[partition] = 0
 
@@ -291,12 +291,12 @@ class Partitions(RuleBasedStateMachine):
         self.tell(CallBegan())
         waiting = {run.partition for run in self.state.waiting if not run.is_error}
         ours = self.library.positions.keys() - waiting
-        unsettled = frozenset(p for p in ours if self.state.row(p).reached is not None)
-        self.tell(RewindsRepeated(unsettled))
-        for partition in unsettled:
+        sought_without_records = frozenset(p for p in ours if self.state.row(p).fetched_up_to is not None)
+        self.tell(RewindsRepeated(sought_without_records))
+        for partition in sought_without_records:
             self.library.drop(partition)  # nothing stale follows a seek outside of every callback
         self.perform_due(may_break_off=False)
-        handed = {p: self.library.handed[p] for p in ours & self.library.handed.keys() - unsettled}
+        handed = {p: self.library.handed[p] for p in ours & self.library.handed.keys() - sought_without_records}
         passed = {p: PassedOffset(record_at_or_after(at), at // 10) for p, at in handed.items()}
         starting = frozenset(p for p in passed if self.state.row(p).awaits_first_record)
         first = tuple(Run(p, (), passed[p].offset, passed[p].offset, ((passed[p].offset, None),)) for p in starting)

@@ -304,10 +304,10 @@ class ConfluentConsumer:
     def _passed_runs(self) -> list[Run]:
         table = self.table
         ours = self.membership.state.assigned - {run.partition for run in table.state.waiting if not run.is_error}
-        unsettled = ours & table.state.unsettled
-        table.tell(RewindsRepeated(unsettled))
+        sought_without_records = ours & table.state.sought_without_records
+        table.tell(RewindsRepeated(sought_without_records))
         table.perform_due()
-        passed = self.library.passed_offsets(without_offsets_log(ours - unsettled))
+        passed = self.library.passed_offsets(without_offsets_log(ours - sought_without_records))
         starting = passed.keys() & table.state.awaiting_first
         self._check_starts({partition: passed[partition] for partition in starting})
         next_offsets = {partition: table.state.row(partition).next for partition in passed.keys() - starting}
