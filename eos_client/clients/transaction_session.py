@@ -787,6 +787,9 @@ class TransactionSession:
         """Record and tell the last end if an exception has broken that off; asks no broker."""
         if self.state.phase is Phase.COMMITTED:
             self._record_committed(self._steps)
+        elif self.state.phase is Phase.ABORTED:
+            self._steps.inside_revoke = True  # the seeks stay due until the consumer's next call
+            self._record_aborted(self._steps)
         self._tell_ended()
 
     def _tell_ended(self) -> None:

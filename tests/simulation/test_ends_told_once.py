@@ -95,3 +95,25 @@ def test_an_abort_is_told_once(owner: type, name: str) -> None:
     producer.close()
     assert [event.records_in for event in told(stage, TransactionAborted)] == [4]
     assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize("follows", ["block", "close"])
+def test_an_abort_is_told_once_where_the_phase_changes(follows: str) -> None:
+    stage = SimulatedStage()
+    producer, consumer = stage.producer(), stage.subscribed()
+    change, left = TransactionLifecycle.on, [TransactionEvent.RECORDED]
+
+    def struck(self: TransactionLifecycle, told_event: TransactionEvent) -> Any:
+        if left and told_event is left[0]:
+            left.pop(0)
+            raise Stopped
+        return change(self, told_event)
+
+    with mock.patch.object(TransactionLifecycle, "on", struck), pytest.raises(Stopped):
+        block(stage, producer, consumer, ValueError())
+    if follows == "close":
+        producer.close()
+        producer = stage.producer()
+    stage.copy_the_rest(producer, consumer)
+    assert [event.records_in for event in told(stage, TransactionAborted)] == [4]
+    assert stage.outputs == stage.inputs
