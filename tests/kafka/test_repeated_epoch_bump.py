@@ -99,6 +99,7 @@ def test_a_repeated_bump_that_a_loaded_coordinator_refuses_is_no_other_instance(
     producer.produce(SINK, b"committed")
     producer.commit_transaction()
     producer.close()
+    wait_for(network.outputs, "the markers of the commit, which is answered before they are written")
     assert network.outputs() == [b"committed"]
 
 
