@@ -59,9 +59,8 @@ def _hands_over(method: Callable[Concatenate[EosConsumer, P], T]) -> Callable[Co
     """Hand over records and ``_state_with_records`` together; nested calls are refused.
 
     Assigning the state is the last step: whatever breaks the call off before makes the records come again, because the
-    next call finds it unfinished and repairs it (``Fetching.begin_call``). Python runs
-    no signal handler from there to the return. It may run one in the caller, before that has stored the result: the
-    records are the application's then.
+    next call finds it unfinished and repairs it (``Fetching.begin_call``). Python runs no signal handler from there to
+    the return. It may run one in the caller, before that has stored the result: the records are the application's then.
     """
     name = method.__name__
 
