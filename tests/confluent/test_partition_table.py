@@ -18,6 +18,7 @@ from eos_client.core.model import UNJOINED, CommittedOffset
 from eos_client.core.partition_events import (
     Aborted,
     Assigned,
+    AssignedByHand,
     Chosen,
     Departed,
     Fetched,
@@ -307,3 +308,14 @@ def test_what_waits_is_sought_again_by_unsubscribe_but_not_inside_a_callback(mem
 
 def test_the_positions_of_an_answer_are_known_by_partition():
     assert positions_of([TopicPartition("orders", 0, 7), TopicPartition("orders", 1, -1001)]) == {ZERO: 7, ONE: -1001}
+
+
+def test_a_pause_that_was_broken_off_is_undone(member, monkeypatch):
+    def struck(_partitions):
+        raise KeyboardInterrupt  # the library has paused it
+
+    member.table.tell(AssignedByHand(BOTH, replaces=True, without_group=True))
+    monkeypatch.setattr(member.library.raw, "pause", struck)
+    with pytest.raises(KeyboardInterrupt):
+        member.pause([TopicPartition("orders", 0)])
+    assert member.state.due_resumes == {ZERO}
