@@ -613,7 +613,11 @@ class TransactionSession:
         return TransactionEvent.SERVED
 
     def _decide(self, steps: StepState) -> TransactionEvent:
-        ruling, snapshot = steps.decided = self._decide_now() if steps.inside_revoke else self._decide_and_wait()
+        if steps.inside_revoke:
+            steps.decided = self._commit_attempts.decide(self.consumer.positions)
+        else:
+            steps.decided = self._decide_and_wait()
+        ruling, snapshot = steps.decided
         if ruling.decision is not CommitDecision.COMMIT:
             steps.abort_reason, steps.abort_rule = ruling.reason, ruling.rule
             is_abort = steps.inside_revoke or ruling.decision is CommitDecision.ABORT
@@ -622,9 +626,6 @@ class TransactionSession:
         positions = dict(self.consumer.positions)
         steps.sent = SentOffsets(positions, snapshot, self._token, inside_revoke=steps.inside_revoke)
         return TransactionEvent.DECIDED_COMMIT if self.state.has_begun else TransactionEvent.DECIDED_COMMIT_UNBEGUN
-
-    def _decide_now(self) -> tuple[CommitRuling, MembershipSnapshot]:
-        return self._commit_attempts.decide(self.consumer.positions)
 
     def _decide_and_wait(self) -> tuple[CommitRuling, MembershipSnapshot]:
         """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""

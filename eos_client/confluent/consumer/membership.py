@@ -1,7 +1,6 @@
 """Holds the state of a consumer's membership, and performs what follows from it: the calls, callbacks and reports.
 
-``eos_client.core.membership_states`` decides. Callbacks run inside ``poll`` and ``consume``,
-in the thread that polls.
+``eos_client.core.membership_states`` decides. Callbacks run inside ``poll`` and ``consume``, in the thread that polls.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -135,15 +135,18 @@ class Membership:
         """
         self.tell(events.Leaving())
         if self.state.is_subscribed:
-            stays, is_classic = self.state.stays_a_member, not self.state.is_member_epoch
-            raw = self._library.raw
-            self._library.call(lambda: serve_before_close(raw, unsubscribe=not stays, is_classic=is_classic))
-            if stays and not self.state.is_revoked_early:
+            self._library.call(self._serving_before_close())
+            if self.state.stays_a_member and not self.state.is_revoked_early:
                 if self.state.assigned:
                     self._callback(self._revoked_from_us, to_kafka(self.state.assigned))
                 self.tell(events.RevokedBeforeClose())
         self.tell(events.Closed())
         MEMBERS.forget(self._ownership)
+
+    def _serving_before_close(self) -> Callable[[], None]:
+        """Return `serve_before_close` for this member; it does not keep the member alive."""
+        unsubscribe, is_classic = not self.state.stays_a_member, not self.state.is_member_epoch
+        return partial(serve_before_close, self._library.raw, unsubscribe=unsubscribe, is_classic=is_classic)
 
     def _leave_at_exit(self) -> Completion | None:
         return None if self._library.close_has_begun or not self._ownership.may_end else self._leave_unclosed()
@@ -152,11 +155,10 @@ class Membership:
         """Leave the group in a background thread, without callbacks, because nobody will close this consumer."""
         self.tell(events.Closed())
         self._library.guard.retire()
-        library, unsubscribe = self._library, not self.state.stays_a_member
-        is_classic = not self.state.is_member_epoch
+        library, serve = self._library, self._serving_before_close()
 
         def leave() -> None:
-            serve_before_close(library.raw, unsubscribe=unsubscribe, is_classic=is_classic)
+            serve()
             library.close_once()
 
         return in_background(leave)
