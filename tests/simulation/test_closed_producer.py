@@ -24,6 +24,15 @@ def stage() -> SimulatedStage:
     return SimulatedStage()
 
 
+def hold(stage: Any, producer: Any, consumer: Any, count: int) -> None:
+    """Write ``count`` records in a block that the gate holds."""
+    with producer.transaction(consumer) as held:
+        for record in stage.collect(consumer, count):
+            held.produce(SINK, record.value())
+        close_the_gate(consumer)
+    assert held.outcome is Outcome.SKIPPED
+
+
 @pytest.mark.parametrize("writes", [True, False], ids=["with outputs", "nothing written"])
 def test_the_block_ends_as_aborted_and_the_records_come_again(stage: Any, writes: bool) -> None:
     producer, consumer = stage.producer(), stage.subscribed()
@@ -116,11 +125,7 @@ def test_a_close_out_of_which_a_callback_raises_ends_its_block_all_the_same(stag
 def test_a_close_out_of_which_a_callback_raises_lets_held_records_come_again(stage: Any) -> None:
     consumer = stage.subscribed()
     producer = stage.producer(callbacks={"throttle_cb": raising_once(Stopped())})
-    with producer.transaction(consumer) as held:
-        for record in stage.collect(consumer, 4):
-            held.produce(SINK, record.value())
-        close_the_gate(consumer)
-    assert held.outcome is Outcome.SKIPPED
+    hold(stage, producer, consumer, 4)
     stage.cluster.report_throttle(0.1)
     with pytest.raises(Stopped):
         producer.close()
@@ -202,11 +207,7 @@ def test_a_block_that_was_committed_before_its_end_was_broken_off_stays_committe
 
 def test_close_finishes_an_abort_of_held_work_that_was_broken_off(stage: Any, monkeypatch: Any) -> None:
     producer, consumer = stage.producer(), stage.subscribed()
-    with producer.transaction(consumer) as held:
-        for record in stage.collect(consumer, 4):
-            held.produce(SINK, record.value())
-        close_the_gate(consumer)
-    assert held.outcome is Outcome.SKIPPED
+    hold(stage, producer, consumer, 4)
     monkeypatch.setattr(TransactionSession, "_rewind", mock.Mock(side_effect=Stopped))
     with pytest.raises(Stopped):
         producer.session(consumer).abort("a rebalance took its records")
@@ -235,11 +236,7 @@ def test_partitions_stay_the_groups_in_a_block_whose_producer_was_closed(stage: 
 def test_a_handler_inside_a_poll_may_not_close_the_producer(stage: Any) -> None:
     """The poll is about to hand records over, and the abort of held work would be overwritten by that."""
     producer, consumer = stage.producer(), stage.subscribed()
-    with producer.transaction(consumer) as held:
-        for record in stage.collect(consumer, 2):
-            held.produce(SINK, record.value())
-        close_the_gate(consumer)
-    assert held.outcome is Outcome.SKIPPED
+    hold(stage, producer, consumer, 2)
     hand_over, refused = consumer.member.handed_over, []
 
     def struck(delivery: Any) -> Any:
@@ -259,11 +256,7 @@ def test_a_handler_inside_a_poll_may_not_close_the_producer(stage: Any) -> None:
 def test_a_rebalance_callback_may_close_the_producer(stage: Any) -> None:
     producer = stage.producer()
     consumer = stage.subscribed(callbacks={"on_revoke": lambda *_: producer.close()})
-    with producer.transaction(consumer) as held:
-        for record in stage.collect(consumer, 2):
-            held.produce(SINK, record.value())
-        close_the_gate(consumer)
-    assert held.outcome is Outcome.SKIPPED
+    hold(stage, producer, consumer, 2)
     stage.until_revoked(consumer)
     stage.cluster.give_back()
     stage.copy_the_rest(stage.producer(), consumer)

@@ -31,6 +31,19 @@ def told(stage: Any, kind: type) -> list[Any]:
     return [event for event in stage.events if isinstance(event, kind)]
 
 
+def struck_before(events: list[TransactionEvent]) -> Any:
+    """Strike just before the phase changes at each of ``events`` in turn, which takes it from the list."""
+    change = TransactionLifecycle.on
+
+    def struck(self: TransactionLifecycle, event: TransactionEvent) -> Any:
+        if events and event is events[0]:
+            events.pop(0)
+            raise Stopped
+        return change(self, event)
+
+    return mock.patch.object(TransactionLifecycle, "on", struck)
+
+
 def block(stage: Any, producer: Any, consumer: Any, raised: BaseException | None) -> Any:
     with producer.transaction(consumer) as txn:
         for record in stage.collect(consumer, 4):
@@ -62,15 +75,8 @@ def test_a_commit_is_told_once(owner: type, name: str, follows: str) -> None:
 def test_a_commit_is_told_once_where_the_phase_changes(event: TransactionEvent, follows: str) -> None:
     stage = SimulatedStage()
     producer, consumer = stage.producer(), stage.subscribed()
-    change, left = TransactionLifecycle.on, [TransactionEvent.RECORDED, event]
-
-    def struck(self: TransactionLifecycle, told_event: TransactionEvent) -> Any:
-        if left and told_event is left[0]:
-            left.pop(0)
-            raise Stopped
-        return change(self, told_event)
-
-    with mock.patch.object(TransactionLifecycle, "on", struck):
+    left = [TransactionEvent.RECORDED, event]
+    with struck_before(left):
         with pytest.raises(Stopped):
             block(stage, producer, consumer, None)
         if follows == "block" and event is TransactionEvent.RESUME:
@@ -101,15 +107,7 @@ def test_an_abort_is_told_once(owner: type, name: str) -> None:
 def test_an_abort_is_told_once_where_the_phase_changes(follows: str) -> None:
     stage = SimulatedStage()
     producer, consumer = stage.producer(), stage.subscribed()
-    change, left = TransactionLifecycle.on, [TransactionEvent.RECORDED]
-
-    def struck(self: TransactionLifecycle, told_event: TransactionEvent) -> Any:
-        if left and told_event is left[0]:
-            left.pop(0)
-            raise Stopped
-        return change(self, told_event)
-
-    with mock.patch.object(TransactionLifecycle, "on", struck), pytest.raises(Stopped):
+    with struck_before([TransactionEvent.RECORDED]), pytest.raises(Stopped):
         block(stage, producer, consumer, ValueError())
     if follows == "close":
         producer.close()
