@@ -189,17 +189,16 @@ def test_a_static_member_that_was_evicted_unheard_commits_nothing_when_it_closes
 
 
 def test_wherever_a_signal_breaks_a_read_off_close_within_leaves_the_group():
-    """It closes in a thread of its own, which a lock that the broken-off call has kept would shut out."""
+    """It closes in a thread of its own, which a lock that the first call has kept would shut out."""
 
     def broken_off(strike: StepStrike, steps: StepStrike | None = None) -> Any:
         stage = SimulatedStage()
         consumer = stage.subscribed()
-        stage.collect(consumer, 2)
         with strike.armed(steps), suppress(StrikeError):
             consumer.consume(1, 0.0)
         return consumer
 
-    for consumer, strike in struck_runs(broken_off, 1):
+    for consumer, strike in struck_runs(broken_off, 3):
         assert consumer.close_within(60.0), strike.struck
         assert consumer._library.raw._closed
 
