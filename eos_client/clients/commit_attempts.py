@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling, HoldEnded
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling, GatePolicy, HoldEnded
 from eos_client.core.model import InputPositions, Partitions
 from eos_client.observe import CommitSkipped, EventHook
 from eos_client.ports import MembershipSnapshot
 
 _SERVE_ROUNDS_MAX = 3
+_WAIT_SLICE_S = 0.02
+_HOLDS = (CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS)
 
 
 class CommitAttempts:
@@ -82,6 +84,28 @@ class CommitAttempts:
                 break
             is_last = round_number == _SERVE_ROUNDS_MAX
             ruling, snapshot = self.decide(positions(), departed=departed(), generation_unstable=is_last)
+        return ruling, snapshot
+
+    def decide_and_wait(
+        self,
+        positions: Callable[[], InputPositions],
+        *,
+        is_still_due: Callable[[], bool],
+        on_skip: Callable[[], None],
+    ) -> tuple[CommitRuling, MembershipSnapshot]:
+        """Let the gate decide after callbacks; with the policy BLOCK, poll until it opens or its hold limit is over.
+
+        ``is_still_due``: as in ``decide_after_callbacks``. ``on_skip`` is called before such a wait.
+        """
+        ruling, snapshot = self.decide_after_callbacks(positions, is_still_due=is_still_due)
+        if ruling.decision not in _HOLDS or self._consumer.gate.settings.policy is not GatePolicy.BLOCK:
+            return ruling, snapshot
+        on_skip()
+        self.record_skip(ruling, snapshot)
+        while ruling.decision in _HOLDS and is_still_due():
+            self._consumer.wait_while_paused(_WAIT_SLICE_S)
+            if is_still_due():
+                ruling, snapshot = self.decide_after_callbacks(positions, is_still_due=is_still_due)
         return ruling, snapshot
 
     def record(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:

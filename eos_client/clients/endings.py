@@ -29,10 +29,9 @@ class Endings:
         self._hook = hook
         self._counters = counters
         self._dead_lettered: dict[RecordKey, RecordDeadLettered] = {}
+        self._untold: TransactionCommitted | TransactionAborted | None = None
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
         self.commits = self.aborts = 0
-        self.records_out = 0
-        """How many outputs the open transaction has."""
 
     def record(self, ending: Ending) -> Ending:
         """Record how an attempt ended, and report it to the block that waits."""
@@ -44,11 +43,16 @@ class Endings:
         """Record that the open transaction holds a dead letter of ``record``, which is told when it is committed."""
         self._dead_lettered[record] = RecordDeadLettered(**told_of(record, error), dead_letter_topic=topic)
 
-    def tell(self, ended: TransactionCommitted | TransactionAborted) -> None:
-        """Count and tell how a transaction has ended."""
+    def keep_until_told(self, ended: TransactionCommitted | TransactionAborted) -> None:
+        """Keep the event of an end; the first one stays, because it was made before the work was cleared."""
+        self._untold = self._untold or ended
+
+    def tell(self) -> None:
+        """Count and tell the end that is not told yet, if there is one."""
+        ended, self._untold = self._untold, None
         if isinstance(ended, TransactionCommitted):
             self._count_committed(ended)
-        else:
+        elif ended is not None:
             self.count_aborted(ended)
 
     def _count_committed(self, committed: TransactionCommitted) -> None:

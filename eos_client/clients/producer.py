@@ -243,12 +243,12 @@ class EosProducer:
             self._count_beside_block(1)
             return
         with session.block.writing:
-            session.produce(topic, *args, **kwargs)
+            session.outputs.produce(topic, *args, **kwargs)
 
     def _count_beside_block(self, count: int) -> None:
         """Count outputs that a callback has written into the open transaction, while its block ends or is held."""
         if self._session is not None and self._session.state.has_begun:
-            self._session.count_outputs(count)
+            self._session.outputs.count(count)
 
     @counts_as_call
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
@@ -274,9 +274,9 @@ class EosProducer:
             self._count_beside_block(queued)
             return queued
         with session.block.writing:
-            session.begin()
+            session.outputs.begin()
             queued = self.adapter.produce_batch(topic, messages, *args, **kwargs)
-            session.count_outputs(queued)
+            session.outputs.count(queued)
             return queued
 
     def _session_in_block(self) -> TransactionSession | None:

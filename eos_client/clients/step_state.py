@@ -8,12 +8,20 @@ from typing import TypeVar
 from eos_client.core.commit_gate import CommitRuling, GateRule
 from eos_client.core.model import InputPositions, Outcome
 from eos_client.core.outcome_resolution import AttemptToken
-from eos_client.core.transaction_lifecycle import TransactionEvent
+from eos_client.core.transaction_lifecycle import Phase, TransactionEvent
 from eos_client.errors import CommitRefusedError, EosError, RebuildProducerError, UnknownOutcomeError
-from eos_client.observe import TransactionAborted, TransactionCommitted
 from eos_client.ports import MembershipSnapshot
 
 T = TypeVar("T")
+
+_INTERRUPTED_STEPS = {
+    Phase.BEGINNING: "the start of a transaction",
+    Phase.BEGINNING_TO_COMMIT: "the start of a transaction",
+    Phase.COMMITTING_STARTS: "the commit of start offsets",
+    Phase.ABORTING: "an abort",
+    Phase.REBUILDING: "an abort",
+    Phase.BROKEN: "an earlier transaction",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +61,6 @@ class StepState:
     decided: tuple[CommitRuling, MembershipSnapshot] | None = None
     sent: SentOffsets | None = None
     unanswered: UnknownOutcomeError | None = None
-    ended_event: TransactionCommitted | TransactionAborted | None = None
-    """The event of its end, until that is recorded and told."""
     is_resolution_counted: bool = False
     is_left_unknown: bool = False
 
@@ -64,6 +70,12 @@ class StepState:
         self.refused_by_group = isinstance(failure, CommitRefusedError)
         is_finished = isinstance(failure, RebuildProducerError)
         return TransactionEvent.HANDLE_FINISHED if is_finished else TransactionEvent.REFUSED
+
+    def why_unknown(self, phase: Phase) -> str:
+        """Return why the outcome of the step that ``phase`` names is unknown."""
+        if self.unanswered is not None:
+            return str(self.unanswered)
+        return f"{_INTERRUPTED_STEPS.get(phase, 'a commit')} has no known outcome."
 
 
 def needed(value: T | None) -> T:

@@ -164,12 +164,12 @@ class Transaction:
         """Write the first of ``letters`` and wait, so that what a broker refuses is known to be that letter."""
         session = self._open_session(topic)
         with session.block.writing:
-            session.await_deliveries()
+            session.outputs.await_deliveries()
             if session.letters.reported:
                 raise AbortableError("a dead letter was refused, perhaps for another one in its batch")
         self._write_first(topic, letters, session.letters.delivery_callback(record))
         with session.block.writing:
-            session.await_deliveries()
+            session.outputs.await_deliveries()
             if refusal := session.letters.take_refusal(record):
                 raise AbortableError(f"the dead letter to {refusal}. Let this error leave the block")
 
@@ -177,7 +177,7 @@ class Transaction:
     def _write(self, topic: str, output: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
         session = self._open_session(topic)
         with session.block.writing:
-            session.enqueue(topic, output, on_delivery)
+            session.outputs.enqueue(topic, output, on_delivery)
 
     def _open_session(self, topic: str) -> TransactionSession:
         """Return the block's session; raises TransactionStateError where ``topic`` is written to outside the block."""

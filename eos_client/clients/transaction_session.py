@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from eos_client import errors
 from eos_client.clients.block_state import BlockState
@@ -21,13 +21,13 @@ from eos_client.clients.long_steps import EndedMeanwhileError, while_polling
 from eos_client.clients.recovery import Recovery
 from eos_client.clients.refused_letters import LettersOfBlocks
 from eos_client.clients.step_state import Ending, SentOffsets, StepState, needed
+from eos_client.clients.transaction_outputs import TransactionOutputs
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
-from eos_client.confluent.producer.output_arguments import write_by
 from eos_client.confluent.serialisation import Serializers
-from eos_client.core.commit_gate import CommitDecision, CommitRuling, GatePolicy, WorkEnded
+from eos_client.core.commit_gate import CommitDecision, WorkEnded
 from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import (
@@ -39,12 +39,9 @@ from eos_client.core.transaction_lifecycle import (
     shown_by_error,
 )
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
-from eos_client.ports import Clock, DeliveryCallback, MembershipSnapshot, OutputRecord
+from eos_client.ports import Clock, MembershipSnapshot
 
 T = TypeVar("T")
-
-_WAIT_SLICE_S = 0.02
-_HOLDS = (CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS)
 
 _NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
 """Errors of ``commit_transaction`` that have no recovery action, after which certainly nothing was sent."""
@@ -55,14 +52,6 @@ _TO_BE_REPEATED = (
     errors.ClusterUnavailableError,
     *_NOTHING_WAS_SENT,
 )
-_INTERRUPTED_STEPS = {
-    Phase.BEGINNING: "the start of a transaction",
-    Phase.BEGINNING_TO_COMMIT: "the start of a transaction",
-    Phase.COMMITTING_STARTS: "the commit of start offsets",
-    Phase.ABORTING: "an abort",
-    Phase.REBUILDING: "an abort",
-    Phase.BROKEN: "an earlier transaction",
-}
 
 
 class TransactionSession:
@@ -70,7 +59,7 @@ class TransactionSession:
 
     Records that were handed over, and outputs that were written, are *unprocessed* until ``mark_processed`` is called:
     by a loop after each batch, by a ``with`` block at its end. A revocation commits the open transaction while nothing
-    is unprocessed, and aborts it otherwise. ``is_over``: the producer was closed, or serves another consumer.
+    is unprocessed, and aborts it otherwise.
     """
 
     def __init__(
@@ -87,23 +76,22 @@ class TransactionSession:
         """Begin with nothing open. ``serializers``: the producer's. ``needs_resume``: whether its last session did."""
         self.consumer = consumer
         self.producer = producer
-        self._serializers = serializers
         self._clock = clock
         self.block = BlockState()
         self.call_guard = CallGuard(consumer, producer)
         self.endings = Endings(self.block, hook, counters)
         self.letters = LettersOfBlocks()
         self._lifecycle = TransactionLifecycle(is_broken=needs_resume)
+        self.outputs = TransactionOutputs(producer, serializers, self._lifecycle, self._begin_for_output)
         self._steps = StepState(clock())
         self._token = AttemptToken(secrets.token_hex(6))
         self._commit_attempts = CommitAttempts(consumer, hook, clock)
         self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._acts = self._methods_by_act()
-        self._has_unfinished_outputs = False
         self._callback_failure: errors.EosError | None = None
-        self._given_up = False
+        self._is_given_up = False
         self.is_over = False
-        self._was_closed_with_held_work = False
+        """Whether the producer was closed, or serves another consumer."""
 
     # -- what is open ------------------------------------------------------------------------------------------------
 
@@ -128,11 +116,11 @@ class TransactionSession:
     def take_next_block_must_fail(self) -> bool:
         """Return, once, whether the application may hold records that come again, which the next block must not write.
 
-        The producer was closed with a held transaction, or a rebalance has failed the block that would come next.
+        The close of the producer, or a rebalance, has failed the block that would come next.
         """
         is_failed = self.block.failure is not None and not self.block.is_open
-        must_fail = self._was_closed_with_held_work or is_failed or self._callback_failure is not None
-        self._was_closed_with_held_work, self._callback_failure = False, None
+        must_fail = is_failed or self._callback_failure is not None
+        self._callback_failure = None
         if is_failed:
             self.block.failure = None
         return must_fail
@@ -144,7 +132,7 @@ class TransactionSession:
     @property
     def has_unprocessed_work(self) -> bool:
         """Whether there are records or outputs of which more outputs may follow."""
-        return self._has_unfinished_outputs or self.consumer.has_unprocessed_records
+        return self.outputs.are_unfinished or self.consumer.has_unprocessed_records
 
     @property
     def is_held(self) -> bool:
@@ -157,67 +145,22 @@ class TransactionSession:
 
     # -- work --------------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Begin a transaction unless one is open.
-
-        Raises TransactionStateError inside a step of ours that needs the state as it is: a callback of the producer, a
-        hook or a signal handler may write while that step begins, commits or undoes a transaction.
-        """
-        if not self.state.takes_outputs:
-            self.call_guard.refuse_within_a_step("an output is written")
-            ended = self._resume()
-            if ended is not None and ended.outcome is Outcome.ABORTED:
-                raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
-            self.call_guard.run_block_step(lambda: self.call_guard.run_transaction_step(self._begin_unless_open))
-        self._has_unfinished_outputs = True
+    def _begin_for_output(self) -> None:
+        """Complete an interrupted step, and begin. Raises what `TransactionOutputs.begin` does."""
+        self.call_guard.refuse_within_a_step("an output is written")
+        ended = self._resume()
+        if ended is not None and ended.outcome is Outcome.ABORTED:
+            raise errors.AbortableError(f"{ended.reason} What was consumed since will be consumed again.")
+        self.call_guard.run_block_step(lambda: self.call_guard.run_transaction_step(self._begin_unless_open))
 
     def _begin_unless_open(self) -> None:
         if not self.state.has_begun:
             self._perform(TransactionEvent.BEGIN)
 
-    def begin_and_get_produce(self) -> Callable[..., None]:
-        """Begin, and return the quickest way to write simple outputs; ``count_outputs`` counts them."""
-        self.begin()
-        return self.producer.raw_produce
-
-    def produce(self, topic: str, *arguments: Any, **options: Any) -> None:
-        """Begin, and write one output by confluent_kafka's arguments."""
-        self.begin()
-        self.producer.queue(topic, *arguments, **options)
-        self.count_outputs(1)
-
-    def enqueue(self, topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
-        """Write one output of any kind, serialised, as soon as the local queue has room for it.
-
-        ``on_delivery`` gets its report, before the callback that the application may have set for all. Raises
-        OutputRefusedError for an invalid output, AbortableError without room in time.
-        """
-        self.begin()
-        if on_delivery is not None:
-            on_delivery = self.producer.library.before_application_callback(on_delivery)
-        write = self.produce if self._serializers is None else self._produce_serialised
-        self.producer.await_room(self.producer.limits.commit_timeout_s, write_by, write, topic, record, on_delivery)
-
-    def _produce_serialised(self, topic: str, value: Any, key: Any, **options: Any) -> None:
-        self.produce(topic, **needed(self._serializers).arguments(topic, {"value": value, "key": key, **options}))
-
-    def count_outputs(self, count: int) -> None:
-        """Count ``count`` outputs that were written by ``raw_produce``, in a batch, or beside the block."""
-        self.endings.records_out += count
-
-    def await_deliveries(self) -> None:
-        """Wait until all outputs written so far are acknowledged or refused.
-
-        Raises AbortableError after a time-out, ClusterUnfitError where one was refused because of this host's clock.
-        """
-        if self.state.has_begun:
-            self.producer.flush_outputs(self.producer.limits.commit_timeout_s)
-            self.producer.calls.record_acknowledged_outputs()
-
     def mark_processed(self) -> None:
         """Record that everything handed over so far was processed, and that all its outputs were written."""
         self.consumer.mark_processed()
-        self._has_unfinished_outputs = False
+        self.outputs.are_unfinished = False
 
     # -- calls that are refused beside it ----------------------------------------------------------------------------
 
@@ -325,9 +268,9 @@ class TransactionSession:
         are treated as after an abort, and the group's offsets are read again to see whether it took effect. Raises
         errors that a retry cannot fix.
         """
-        is_closed = self._given_up or self.is_over
         is_unreported = self.state.needs_resume or self.block.leaving is not None
         is_in_transaction = self.state.has_begun or self.producer.calls.began_at is not None  # one by hand
+        is_closed = self._is_given_up or self.is_over
         if is_closed or is_in_transaction or is_unreported or self.call_guard.is_working:
             return False
         self._token = self._token.next()
@@ -390,7 +333,7 @@ class TransactionSession:
         was_inside, steps.inside_revoke = steps.inside_revoke, inside_revoke
         steps.inside_fetch = False  # the call that committed start offsets is over
         if self.state.needs_rebuild:
-            steps.unhandled, steps.abort_reason = None, steps.abort_reason or self._why_unknown(steps)
+            steps.unhandled, steps.abort_reason = None, steps.abort_reason or steps.why_unknown(self.state.phase)
         try:
             return self._run(TransactionEvent.RESUME, steps)
         finally:
@@ -404,7 +347,7 @@ class TransactionSession:
         A commit whose outcome is unknown is not aborted. Raises what the abort raised; then the coordinator's time-out,
         or the next instance, ends the transaction.
         """
-        self._given_up = True
+        self._is_given_up = True
         if self.state.outcome_is_pending:
             self._leave_unknown(reason)
         elif self.state.has_begun:
@@ -421,7 +364,7 @@ class TransactionSession:
         self.leave_interrupted_block()
         if self.state.outcome_is_pending:
             self._leave_unknown("the consumer was closed")
-            self._given_up = True
+            self._is_given_up = True
             self._lifecycle.on(TransactionEvent.GIVEN_UP)
         else:
             with suppress(errors.EosError):  # which is reported to the block
@@ -429,12 +372,12 @@ class TransactionSession:
 
     def prepare_producer_close(self) -> None:
         """Record that the producer is about to be closed: no outcome can be resolved with it any more."""
-        self.is_over = True
+        self.end_service()
         self._finish_recording()
         self.leave_interrupted_block()
         self.finish_leaving()
         leaving = self.block.leaving
-        has_work = not (self._given_up or self._has_nothing_to_end)
+        has_work = not (self._is_given_up or self._has_nothing_to_end)
         if self.state.outcome_is_pending:
             self._leave_unknown("the producer was closed")
         elif leaving is not None:
@@ -442,7 +385,8 @@ class TransactionSession:
         elif has_work and self.block.is_open:
             self._abort_for_closing("the producer was closed inside its block")
         elif has_work and (self.state.has_begun or self.state.needs_resume):
-            self._was_closed_with_held_work = self.consumer.has_unprocessed_records
+            if self.consumer.has_unprocessed_records:
+                self.fail_next_block("the producer was closed while records of the next block were handed over")
             held = "the gate held the transaction" if self.state.has_begun else "an abort was not finished"
             self._abort_for_closing(f"the producer was closed while {held}")
 
@@ -470,7 +414,8 @@ class TransactionSession:
     def _leave_unknown(self, reason: str) -> None:
         if not self._steps.is_left_unknown:
             self._steps.is_left_unknown = True
-            self.endings.tell_left_unknown(f"{self._why_unknown(self._steps)} That stays unknown: {reason}")
+            why = self._steps.why_unknown(self.state.phase)
+            self.endings.tell_left_unknown(f"{why} That stays unknown: {reason}")
 
     # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises ------------------------------
 
@@ -481,7 +426,7 @@ class TransactionSession:
         transaction was open have no outputs yet and stay uncommitted (NOT_OURS).
         """
         covered = partitions & self.consumer.positions.keys()
-        if not covered or self._given_up:
+        if not covered or self._is_given_up:
             return
         if self.state.needs_resume:
             self._resume_before_revoke()
@@ -494,7 +439,7 @@ class TransactionSession:
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
-        if partitions.isdisjoint(self.consumer.positions) or self._given_up:
+        if partitions.isdisjoint(self.consumer.positions) or self._is_given_up:
             return
         if self.state.needs_resume:
             self._resume_before_revoke()
@@ -616,7 +561,9 @@ class TransactionSession:
         if steps.inside_revoke:
             steps.decided = self._commit_attempts.decide(self.consumer.positions)
         else:
-            steps.decided = self._decide_and_wait()
+            steps.decided = self._commit_attempts.decide_and_wait(
+                lambda: self.consumer.positions, is_still_due=self._is_deciding, on_skip=self.endings.count_skipped
+            )
         ruling, snapshot = steps.decided
         if ruling.decision is not CommitDecision.COMMIT:
             steps.abort_reason, steps.abort_rule = ruling.reason, ruling.rule
@@ -626,29 +573,6 @@ class TransactionSession:
         positions = dict(self.consumer.positions)
         steps.sent = SentOffsets(positions, snapshot, self._token, inside_revoke=steps.inside_revoke)
         return TransactionEvent.DECIDED_COMMIT if self.state.has_begun else TransactionEvent.DECIDED_COMMIT_UNBEGUN
-
-    def _decide_and_wait(self) -> tuple[CommitRuling, MembershipSnapshot]:
-        """Ask the gate, serving callbacks as it wants; a callback may end the transaction meanwhile."""
-        ruling, snapshot = self._decide_after_callbacks()
-        if ruling.decision in _HOLDS and self.consumer.gate.settings.policy is GatePolicy.BLOCK:
-            return self._await_open_gate(ruling, snapshot)
-        return ruling, snapshot
-
-    def _await_open_gate(
-        self, ruling: CommitRuling, snapshot: MembershipSnapshot
-    ) -> tuple[CommitRuling, MembershipSnapshot]:
-        """Stay in poll until the gate opens; its hold limit ends this."""
-        self._record_skip(ruling, snapshot)
-        while ruling.decision in _HOLDS and self._is_deciding():
-            self.consumer.wait_while_paused(_WAIT_SLICE_S)
-            if self._is_deciding():
-                ruling, snapshot = self._decide_after_callbacks()
-        return ruling, snapshot
-
-    def _decide_after_callbacks(self) -> tuple[CommitRuling, MembershipSnapshot]:
-        return self._commit_attempts.decide_after_callbacks(
-            lambda: self.consumer.positions, is_still_due=self._is_deciding
-        )
 
     def _is_deciding(self) -> bool:
         self.raise_callback_failure()
@@ -688,7 +612,7 @@ class TransactionSession:
 
     def _resolve_outcome(self, steps: StepState) -> TransactionEvent | None:
         """Resolve the commit's outcome from the group's offsets; errors but UnknownOutcomeError leave it open."""
-        cause = steps.unanswered = steps.unanswered or errors.UnknownOutcomeError(self._why_unknown(steps))
+        cause = steps.unanswered = steps.unanswered or errors.UnknownOutcomeError(steps.why_unknown(self.state.phase))
         if not steps.is_resolution_counted:
             steps.is_resolution_counted = True
             self._recovery.record_unanswered(cause)
@@ -709,11 +633,6 @@ class TransactionSession:
             steps.abort_reason, steps.abort_rule = str(cause), None
             return TransactionEvent.FOUND_ABORTED
         return TransactionEvent.FOUND_COMMITTED
-
-    def _why_unknown(self, steps: StepState) -> str:
-        if steps.unanswered is not None:
-            return str(steps.unanswered)
-        return f"{_INTERRUPTED_STEPS.get(self.state.phase, 'a commit')} has no known outcome."
 
     def _abort(self, steps: StepState) -> TransactionEvent:
         self._record_failure(steps)
@@ -755,14 +674,13 @@ class TransactionSession:
         records_in, now = record_count(sent.positions), self._clock()
         committed = TransactionCommitted(
             records_in=records_in,
-            records_out=self.endings.records_out,
+            records_out=self.outputs.records_out,
             duration_s=now - steps.began_at,
             generation=sent.snapshot.generation,
             inside_revoke=sent.inside_revoke,
             poll_to_commit_s=now - self.consumer.work_since if records_in else None,
         )
-        # One that was broken off here has cleared the work that the event counts.
-        steps.ended_event = steps.ended_event or committed
+        self.endings.keep_until_told(committed)
         self.consumer.record_committed({p: position.next_offset for p, position in sent.positions.items()})
         self._clear_work()
         self.endings.record(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
@@ -778,7 +696,7 @@ class TransactionSession:
             records_in=record_count(self.consumer.positions),
             refused_by_group=steps.refused_by_group,
         )
-        steps.ended_event = steps.ended_event or aborted
+        self.endings.keep_until_told(aborted)
         self._rewind(inside_revoke=steps.inside_revoke)
         self.endings.record(Ending(Outcome.ABORTED, reason, rule))
         self._lifecycle.on(TransactionEvent.RECORDED)
@@ -795,19 +713,14 @@ class TransactionSession:
 
     def _tell_ended(self) -> None:
         """Count and tell the last end once it is recorded; what an exception has kept from that, the next step does."""
-        ended = self._steps.ended_event
-        if ended is not None and self.state.phase is Phase.IDLE:
-            self._steps.ended_event = None
-            self.endings.tell(ended)
+        if self.state.phase is Phase.IDLE:
+            self.endings.tell()
 
     def _record_held(self, steps: StepState) -> None:
         ruling, snapshot = needed(steps.decided)
-        self._record_skip(ruling, snapshot)
-        self.endings.record(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
-
-    def _record_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         self.endings.count_skipped()
         self._commit_attempts.record_skip(ruling, snapshot)
+        self.endings.record(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
 
     def _rewind(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
@@ -817,6 +730,5 @@ class TransactionSession:
     def _clear_work(self) -> None:
         """Record that no work is open any more."""
         self.consumer.gate.observe(WorkEnded())
-        self.endings.records_out = 0
-        self._has_unfinished_outputs = False
+        self.outputs.clear()
         self._commit_attempts.end_hold()

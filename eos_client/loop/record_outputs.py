@@ -126,12 +126,12 @@ class RecordOutputs:
             self._writes_apart, self._written_at_once = True, 0
             try:
                 self._write([record])
-                self._session.await_deliveries()
+                self._session.outputs.await_deliveries()
             except (RefusedRecordsError, RebuildProducerError):
                 raise
             except AbortableError as error:
                 with suppress(EosError):  # its delivery reports may still be pending
-                    self._session.await_deliveries()
+                    self._session.outputs.await_deliveries()
                 self._raise_refused_delivery(record, error)
                 raise
             finally:
@@ -183,7 +183,7 @@ class RecordOutputs:
                 continue
             try:
                 if produce is None:
-                    produce = self._produce = self._session.begin_and_get_produce()
+                    produce = self._produce = self._session.outputs.begin_and_get_produce()
                 if kind is bytes:
                     produce(default_topic, output)
                 elif (
@@ -210,7 +210,7 @@ class RecordOutputs:
                     self._write_slowly(output, len(given) - length_hint(left) - 1)
                 else:
                     self._write_outputs_of(each, [output])
-        self._session.count_outputs(count)
+        self._session.outputs.count(count)
 
     def _write_outputs_of(self, record: Any, outputs: Sequence[Any]) -> None:
         """Write the outputs of one record; that one is refused is the record's failure, at once if it is the first."""
@@ -258,7 +258,7 @@ class RecordOutputs:
         written = 0
         for group in self._apart(outputs):
             if written:
-                self._session.await_deliveries()
+                self._session.outputs.await_deliveries()
             self._written_at_once = len(group)
             try:
                 self._write_each(group, None)
@@ -286,7 +286,7 @@ class RecordOutputs:
     def _write_slowly(self, output: Any, written: int = 0) -> None:
         """Write one output of any kind, waiting for room in the local queue; raises an error that names the defect."""
         try:
-            self._session.enqueue(*self._with_topic(output))
+            self._session.outputs.enqueue(*self._with_topic(output))
         except LOOP_LEVEL_ERRORS:
             raise
         except (OutputRefusedError, TypeError, ValueError) as error:

@@ -164,7 +164,7 @@ def _huge_numbers_break_through() -> Patch:
         given = {name: number for name, number in numbers.items() if number is not None}
         produce(topic, record.value, record.key, headers=record.headers, **given)
 
-    return mock.patch("eos_client.clients.transaction_session.write_by", write)
+    return mock.patch("eos_client.clients.transaction_outputs.write_by", write)
 
 
 def _letters_only_whole() -> Patch:

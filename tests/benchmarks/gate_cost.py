@@ -18,12 +18,12 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from eos_client.clients.commit_attempts import CommitAttempts
 from eos_client.clients.consumer import EosConsumer
-from eos_client.clients.producer import EosProducer
-from eos_client.clients.transaction_session import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
-from eos_client.core.commit_gate import CommitAttempt, CommitDecision
-from eos_client.observe import Counters, Event
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling
+from eos_client.observe import Event
+from eos_client.ports import MembershipSnapshot
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from tests.verification.protocols import LATEST_VERSION
 from tests.verification.tables import table
@@ -76,16 +76,19 @@ def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
     fill(bootstrap, topic, partitions)
     settings = {"bootstrap.servers": bootstrap, "group.id": topic, "group.protocol": "consumer"}
     consumer = EosConsumer(settings, hook=quiet)
-    producer = EosProducer({"bootstrap.servers": bootstrap, "transactional.id": topic})
-    session = TransactionSession(consumer.member, producer.adapter, None, quiet, Counters(), MONOTONIC_CLOCK)
+    attempts = CommitAttempts(consumer.member, quiet, MONOTONIC_CLOCK)
     consumer.subscribe([topic])
     consume_all(consumer, partitions)
-    ruling, snapshot = session._decide_and_wait()
+
+    def check() -> tuple[CommitRuling, MembershipSnapshot]:
+        return attempts.decide_after_callbacks(lambda: consumer.member.positions)
+
+    ruling, snapshot = check()
     if ruling.decision is not CommitDecision.COMMIT:
         raise RuntimeError(f"the gate is to be measured open, but rules {ruling}")
     attempt = CommitAttempt(consumer.member.positions, snapshot.generation, generation_is_synced=True)
     decide_us = timed_us(lambda: consumer.gate.decide(attempt))
-    check_us = timed_us(session._decide_and_wait)
+    check_us = timed_us(check)
     serve_us = timed_us(consumer.member.fetching.serve_callbacks)
     consumer.close()
     median_us = statistics.median(check_us)

@@ -98,7 +98,7 @@ def test_committed_offsets_are_read_again_on_the_given_clock(cluster, passed):
     clients.producer.init_transactions()
     clients.read_one()
     session = clients.producer.session(clients.consumer)
-    session.begin()
+    session.outputs.begin()
     lose_all(cluster, "EndTxn", "OffsetFetch")
     passed()
     with pytest.raises(ClusterUnavailableError, match="could not be read within 600 s"):
@@ -155,12 +155,12 @@ def test_a_full_local_queue_is_waited_for_on_the_given_clock(cluster, passed):
     clients = Clients(cluster, commit_timeout_s=200.0, settings={"queue.buffering.max.messages": 1})
     clients.producer.init_transactions()
     session = clients.producer.session(clients.consumer)
-    session.begin()
+    session.outputs.begin()
     lose_all(cluster, "Produce")
-    session.enqueue("invoices", OutputRecord(value=b"1"))
+    session.outputs.enqueue("invoices", OutputRecord(value=b"1"))
     passed()
     with pytest.raises(KafkaException, match="queue stayed full for 200 s"):
-        session.enqueue("invoices", OutputRecord(value=b"2"))
+        session.outputs.enqueue("invoices", OutputRecord(value=b"2"))
     assert 200 <= passed() < 201
 
 
@@ -168,7 +168,7 @@ def test_a_session_measures_its_transactions_on_the_clock_of_its_producer(cluste
     clients = Clients(cluster)
     clients.producer.init_transactions()
     session = clients.producer.session(clients.consumer)
-    session.begin()
+    session.outputs.begin()
     clients.producer.produce("invoices", b"1")
     cluster.delay("EndTxn", 0.7)
     session.end()

@@ -44,7 +44,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_output_is_written_in_order_and_counted(form, on_error):
     writing = Writing(FORMS[form], on_error=on_error)
-    writing.session.enqueue = lambda *_: pytest.fail("none takes the way of what was refused")  # type: ignore[method-assign]
+    writing.session.outputs.enqueue = lambda *_: pytest.fail("none takes the way of what was refused")  # type: ignore[method-assign]
     assert writing.write(5) == values(0, 1, 2, 3, 4)
     assert writing.counters.records_out == 5
     assert writing.calls == [0, 1, 2, 3, 4]

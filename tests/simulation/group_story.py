@@ -152,8 +152,8 @@ class LoopMember(BlockMember):
 
     def _produce(self, txn: Any, message: Any, headers: list[tuple[str, bytes]]) -> None:
         output = OutputRecord(value=message.value(), partition=message.partition() % 2, headers=headers)
-        txn.enqueue(OUTPUT, output)
-        txn.count_outputs(1)
+        txn.outputs.enqueue(OUTPUT, output)
+        txn.outputs.count(1)
 
 
 def attempted(story: GroupStory, message: Any) -> tuple[str, list[tuple[str, bytes]]]:

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
-from eos_client.clients.transaction_session import TransactionSession
+from eos_client.clients.transaction_outputs import TransactionOutputs
 from eos_client.errors import TransactionStateError
 from eos_client.observe import RecordDeadLettered
 from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
@@ -193,14 +193,14 @@ def test_what_is_no_consumed_record_is_refused_by_name(stage, taken):
 @pytest.mark.parametrize("writes", ["an output", "a letter"])
 def test_a_block_is_not_ended_inside_a_write_of_its_own(stage, monkeypatch, writes):
     producer, consumer = stage.producer(), stage.subscribed()
-    enqueue = TransactionSession.enqueue
+    enqueue = TransactionOutputs.enqueue
 
     def ended_meanwhile(*arguments):
         with pytest.raises(TransactionStateError, match="inside a call of the block's clients or its own"):
             txn.__exit__(None, None, None)
         enqueue(*arguments)
 
-    monkeypatch.setattr(TransactionSession, "enqueue", ended_meanwhile)
+    monkeypatch.setattr(TransactionOutputs, "enqueue", ended_meanwhile)
     with producer.transaction(consumer) as txn:
         first, _second = stage.collect(consumer, 2)
         if writes == "a letter":
