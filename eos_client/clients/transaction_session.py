@@ -43,15 +43,16 @@ from eos_client.ports import Clock, MembershipSnapshot
 
 T = TypeVar("T")
 
-_NOTHING_WAS_SENT = (errors.TransactionStateError, errors.ClientClosedError, errors.WrongThreadError)
-"""Errors of ``commit_transaction`` that have no recovery action, after which certainly nothing was sent."""
 _TO_BE_REPEATED = (
     errors.AbortableError,
     errors.RebuildProducerError,
     errors.RetriableError,
     errors.ClusterUnavailableError,
-    *_NOTHING_WAS_SENT,
+    errors.TransactionStateError,
+    errors.ClientClosedError,
+    errors.WrongThreadError,
 )
+"""What ``commit_starts`` may raise and be called again after."""
 
 
 class TransactionSession:
@@ -110,8 +111,7 @@ class TransactionSession:
     @property
     def has_unfinished_end(self) -> bool:
         """Whether an end was broken off that both clients can still finish: the rewind may be due, or its report."""
-        is_broken_off = self.state.needs_resume or self.block.leaving is not None
-        return is_broken_off and not (self.is_over or self.consumer.membership.state.is_closed)
+        return self._has_unreported_end and not (self.is_over or self.consumer.membership.state.is_closed)
 
     def take_next_block_must_fail(self) -> bool:
         """Return, once, whether the application may hold records that come again, which the next block must not write.
@@ -138,6 +138,11 @@ class TransactionSession:
     def is_held(self) -> bool:
         """Whether the gate has skipped a commit of the open work, to which more may have been added since."""
         return self._commit_attempts.is_held
+
+    @property
+    def _has_unreported_end(self) -> bool:
+        """Whether a step was broken off, or a block that was left does not know its outcome yet."""
+        return self.state.needs_resume or self.block.leaving is not None
 
     @property
     def _has_nothing_to_end(self) -> bool:
@@ -268,10 +273,9 @@ class TransactionSession:
         are treated as after an abort, and the group's offsets are read again to see whether it took effect. Raises
         errors that a retry cannot fix.
         """
-        is_unreported = self.state.needs_resume or self.block.leaving is not None
         is_in_transaction = self.state.has_begun or self.producer.calls.began_at is not None  # one by hand
         is_closed = self._is_given_up or self.is_over
-        if is_closed or is_in_transaction or is_unreported or self.call_guard.is_working:
+        if is_closed or is_in_transaction or self._has_unreported_end or self.call_guard.is_working:
             return False
         self._token = self._token.next()
         sent = SentOffsets(starts, snapshot, self._token, inside_revoke=False)
@@ -567,7 +571,7 @@ class TransactionSession:
         ruling, snapshot = steps.decided
         if ruling.decision is not CommitDecision.COMMIT:
             steps.abort_reason, steps.abort_rule = ruling.reason, ruling.rule
-            is_abort = steps.inside_revoke or ruling.decision is CommitDecision.ABORT
+            is_abort = ruling.decision is CommitDecision.ABORT
             return TransactionEvent.DECIDED_ABORT if is_abort else TransactionEvent.DECIDED_SKIP
         self._token = self._token.next()
         positions = dict(self.consumer.positions)
@@ -589,8 +593,8 @@ class TransactionSession:
             return TransactionEvent.UNANSWERED
         except errors.EosError as error:
             is_refused = isinstance(error, (errors.AbortableError, errors.RebuildProducerError))
-            was_sent = calls.commit_may_take_effect and not isinstance(error, _NOTHING_WAS_SENT)
-            shown = shown_by_error(may_have_ended=calls.may_have_ended, is_refused=is_refused, was_sent=was_sent)
+            was_sent, may_have_ended = calls.commit_may_take_effect, calls.may_have_ended
+            shown = shown_by_error(may_have_ended=may_have_ended, is_refused=is_refused, was_sent=was_sent)
             if shown is TransactionEvent.REFUSED:
                 return steps.fail(error)
             if shown is not None:
