@@ -1,4 +1,4 @@
-"""Whether the application is inside a ``with`` block, and why that block can no longer be committed.
+"""The state of the open ``with`` block, or of the next one, and the failure that keeps it from being committed.
 
 A failure stays until a block has ended with it: an application that catches an error inside the block goes on
 working, but nothing of what it does there is committed.

@@ -469,7 +469,7 @@ class EosConsumer:
         """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed."""
         if not is_in_call(self):
             self._ownership.hand_over()
-        return close_in_time(self.close, limit_s, self._clock) and not self.member.was_left_behind
+        return close_in_time(self.close, limit_s, self._clock) and not self.member.was_abandoned
 
     def __enter__(self) -> Self:
         return self

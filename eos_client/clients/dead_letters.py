@@ -48,7 +48,7 @@ def forget_departed(memory: dict[RecordKey, Any], assigned: Collection[InputPart
         del memory[record]
 
 
-def told_of(record: RecordKey, error: ErrorReport) -> dict[str, Any]:
+def event_fields(record: RecordKey, error: ErrorReport) -> dict[str, Any]:
     """Return the fields that the events of a failed ``record`` share."""
     topic, partition, offset = record
     return {

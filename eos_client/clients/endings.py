@@ -1,9 +1,9 @@
-"""How the transactions of a session have ended, for the block that waits, the counters and the hook."""
+"""Reports the ends of a session's transactions to the block that waits, the counters and the hook."""
 
 from __future__ import annotations
 
 from eos_client.clients.block_state import BlockState
-from eos_client.clients.dead_letters import UNKNOWN_HANDLING, RecordKey, told_of
+from eos_client.clients.dead_letters import UNKNOWN_HANDLING, RecordKey, event_fields
 from eos_client.clients.step_state import Ending
 from eos_client.core.error_report import ErrorReport
 from eos_client.core.model import Outcome
@@ -19,7 +19,7 @@ from eos_client.observe import (
 
 
 class Endings:
-    """The last ending, the totals, and what is told of the open transaction once it has ended.
+    """The last ending, the totals, and the events of the open transaction, which are emitted once it has ended.
 
     ``commits`` and ``aborts`` count those of this session; the application may change its ``Counters``.
     """
@@ -29,7 +29,7 @@ class Endings:
         self._hook = hook
         self._counters = counters
         self._dead_lettered: dict[RecordKey, RecordDeadLettered] = {}
-        self._untold: TransactionCommitted | TransactionAborted | None = None
+        self._due_event: TransactionCommitted | TransactionAborted | None = None
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
         self.commits = self.aborts = 0
 
@@ -40,23 +40,23 @@ class Endings:
         return ending
 
     def record_dead_letter(self, record: RecordKey, error: ErrorReport, topic: str) -> None:
-        """Record that the open transaction holds a dead letter of ``record``, which is told when it is committed."""
-        self._dead_lettered[record] = RecordDeadLettered(**told_of(record, error), dead_letter_topic=topic)
+        """Record that the open transaction holds a dead letter of ``record``; the commit emits its event."""
+        self._dead_lettered[record] = RecordDeadLettered(**event_fields(record, error), dead_letter_topic=topic)
 
-    def keep_until_told(self, ended: TransactionCommitted | TransactionAborted) -> None:
+    def keep_until_emitted(self, ended: TransactionCommitted | TransactionAborted) -> None:
         """Keep the event of an end; the first one stays, because it was made before the work was cleared."""
-        self._untold = self._untold or ended
+        self._due_event = self._due_event or ended
 
-    def tell(self) -> None:
-        """Count and tell the end that is not told yet, if there is one."""
-        ended, self._untold = self._untold, None
+    def emit(self) -> None:
+        """Count the last end and emit its event, unless that was done."""
+        ended, self._due_event = self._due_event, None
         if isinstance(ended, TransactionCommitted):
             self._count_committed(ended)
         elif ended is not None:
             self.count_aborted(ended)
 
     def _count_committed(self, committed: TransactionCommitted) -> None:
-        """Count and tell a commit, and the dead letters that it holds."""
+        """Count a commit and the dead letters that it holds, and emit their events."""
         self.commits += 1
         self._counters.committed += 1
         self._counters.records_in += committed.records_in
@@ -68,7 +68,7 @@ class Endings:
             self._hook(letter)
 
     def count_aborted(self, aborted: TransactionAborted) -> None:
-        """Count and tell an abort."""
+        """Count an abort and emit its event."""
         self.aborts += 1
         self._dead_lettered.clear()
         self._counters.aborted += 1
@@ -78,8 +78,8 @@ class Endings:
         """Count a commit that the gate has skipped."""
         self._counters.skipped += 1
 
-    def tell_left_unknown(self, why: str) -> None:
-        """Tell the hook and the block that nobody will find out whether the last commit took effect."""
+    def emit_left_unknown(self, why: str) -> None:
+        """Emit, and report to the block, that the outcome of the last commit stays unknown."""
         for letter in self._take_dead_lettered():
             self._hook(ClientReported(client="producer", error=f"{UNKNOWN_HANDLING}{letter}"))
         self._hook(OutcomeResolved(outcome="unknown", reason=why))

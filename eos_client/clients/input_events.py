@@ -1,4 +1,4 @@
-"""What a consumer learns of its input beside records: error events, and topics that do not exist."""
+"""Handles error events and missing topics of a consumer's input."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class OpenWork:
         self.session: TransactionSession | None = None
         self._plain = plain
         self._starts = CommitAttempts(consumer, hook, clock)
-        self._has_others = False  # partitions that the group did not give, assigned inside a callback
+        self._has_ungiven_partitions = False  # partitions that the group did not give, assigned inside a callback
         self._has_lost_records = False  # handed over while no producer was open, of partitions that have left since
 
     # -- whose work it is --------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class OpenWork:
 
     def record_subscription(self) -> None:
         """Record that the group assigns the partitions from now on."""
-        self._has_others = False
+        self._has_ungiven_partitions = False
 
     def check_manual_assignment(self, call: str, partitions: Iterable[Any] = ()) -> None:
         """Raise TransactionStateError for an assignment by hand that would lose the work of a transaction.
@@ -127,7 +127,9 @@ class OpenWork:
         """
         membership = self._consumer.membership
         if membership.in_callback:
-            self._has_others = self._has_others or not input_partitions(partitions) <= membership.state.assigned
+            self._has_ungiven_partitions = (
+                self._has_ungiven_partitions or not input_partitions(partitions) <= membership.state.assigned
+            )
             return
         if self.session is not None and (self.session.has_open_work or self.session.block.is_open):
             raise misplaced_call(
@@ -150,7 +152,7 @@ class OpenWork:
                 f"transaction() with a consumer that {how}: nothing would fence its offsets against another member "
                 "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"
             )
-        if self._has_others:
+        if self._has_ungiven_partitions:
             raise misplaced_call(
                 "transaction() with a consumer whose callback assigned partitions that the group did not give it: "
                 "nothing would fence their offsets against another member (KIP-447). Assign inside on_assign only what "

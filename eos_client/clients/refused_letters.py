@@ -1,4 +1,4 @@
-"""Which dead letters were refused, so that the next one of their records is smaller."""
+"""Remembers the dead letters that were refused, so that the next letter of such a record is smaller."""
 
 from __future__ import annotations
 

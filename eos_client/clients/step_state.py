@@ -1,4 +1,4 @@
-"""What the steps of one transaction tell each other from its begin or its end on, and how it ended."""
+"""The values that the steps of one request of a session share, and the ending that they lead to."""
 
 from __future__ import annotations
 

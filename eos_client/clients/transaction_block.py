@@ -188,7 +188,7 @@ class Transaction:
                 "outputs could not be committed with their records. Write inside the `with`"
             )
         if session.block.number != self._number or not session.block.is_open:
-            raise _given_up()
+            raise _abandoned()
         session.producer.ownership.require_caller("produce")
         return session
 
@@ -214,7 +214,7 @@ class Transaction:
             if not session.block.is_open and session.has_unprocessed_work:
                 session.abort("a block was given up")
             if error is None:
-                raise _given_up()
+                raise _abandoned()
             return False
         failure, ends_quietly = session.block.failure, session.block.ends_quietly
         self.reason = f"{INTERRUPTED}; the next call of its clients finds out its outcome"
@@ -239,9 +239,8 @@ class Transaction:
         return error is not None and error is failure and ends_quietly
 
 
-def _given_up() -> Exception:
+def _abandoned() -> Exception:
     return misplaced_call(
-        "this block was aborted, because its clients were used as if it had ended: another block was entered inside it "
-        "twice in a row, or a signal handler used them while it ended. Its records are consumed again. End each block "
-        "before you enter the next"
+        "the block was abandoned and aborted: a second block was entered before it ended, or a signal handler used its "
+        "clients while it ended. Its records are consumed again. End each block before you enter the next"
     )

@@ -1,4 +1,4 @@
-"""What is written into the open transaction of a session."""
+"""Writes and counts the outputs of a session's open transaction."""
 
 from __future__ import annotations
 

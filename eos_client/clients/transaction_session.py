@@ -90,7 +90,7 @@ class TransactionSession:
         self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._acts = self._methods_by_act()
         self._callback_failure: errors.EosError | None = None
-        self._is_given_up = False
+        self._is_closing = False
         self.is_over = False
         """Whether the producer was closed, or serves another consumer."""
 
@@ -274,14 +274,14 @@ class TransactionSession:
         errors that a retry cannot fix.
         """
         is_in_transaction = self.state.has_begun or self.producer.calls.began_at is not None  # one by hand
-        is_closed = self._is_given_up or self.is_over
+        is_closed = self._is_closing or self.is_over
         if is_closed or is_in_transaction or self._has_unreported_end or self.call_guard.is_working:
             return False
         self._token = self._token.next()
         sent = SentOffsets(starts, snapshot, self._token, inside_revoke=False)
         steps = StepState(self._clock(), inside_fetch=True, sent=sent)
         try:
-            with self.producer.library.callback_errors.deferred(keep_deferred=True):
+            with self.producer.library.callback_errors.deferred(until_later=True):
                 self.call_guard.run_transaction_step(lambda: self._run(TransactionEvent.COMMIT_STARTS, steps))
         except _TO_BE_REPEATED:
             return False
@@ -345,13 +345,13 @@ class TransactionSession:
 
     # -- when a client is closed -------------------------------------------------------------------------------------
 
-    def give_up(self, reason: str) -> None:
+    def abort_before_close(self, reason: str) -> None:
         """Abort before the clients are closed, without a rebuild or a rewind.
 
         A commit whose outcome is unknown is not aborted. Raises what the abort raised; then the coordinator's time-out,
         or the next instance, ends the transaction.
         """
-        self._is_given_up = True
+        self._is_closing = True
         if self.state.outcome_is_pending:
             self._leave_unknown(reason)
         elif self.state.has_begun:
@@ -368,8 +368,8 @@ class TransactionSession:
         self.leave_interrupted_block()
         if self.state.outcome_is_pending:
             self._leave_unknown("the consumer was closed")
-            self._is_given_up = True
-            self._lifecycle.on(TransactionEvent.GIVEN_UP)
+            self._is_closing = True
+            self._lifecycle.on(TransactionEvent.CLOSING)
         else:
             with suppress(errors.EosError):  # which is reported to the block
                 self.resolve_left_block()
@@ -381,7 +381,7 @@ class TransactionSession:
         self.leave_interrupted_block()
         self.finish_leaving()
         leaving = self.block.leaving
-        has_work = not (self._is_given_up or self._has_nothing_to_end)
+        has_work = not (self._is_closing or self._has_nothing_to_end)
         if self.state.outcome_is_pending:
             self._leave_unknown("the producer was closed")
         elif leaving is not None:
@@ -411,7 +411,7 @@ class TransactionSession:
     def _abort_for_good(self) -> None:
         """Abort what is open, if anything, with no handle left to be replaced; raises what the abort raised."""
         has_begun = self.state.has_begun
-        self._lifecycle.on(TransactionEvent.GIVEN_UP)
+        self._lifecycle.on(TransactionEvent.CLOSING)
         if has_begun:
             self.producer.abort_transaction(keeps_handle=True)
 
@@ -419,7 +419,7 @@ class TransactionSession:
         if not self._steps.is_left_unknown:
             self._steps.is_left_unknown = True
             why = self._steps.why_unknown(self.state.phase)
-            self.endings.tell_left_unknown(f"{why} That stays unknown: {reason}")
+            self.endings.emit_left_unknown(f"{why} That stays unknown: {reason}")
 
     # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises ------------------------------
 
@@ -430,7 +430,7 @@ class TransactionSession:
         transaction was open have no outputs yet and stay uncommitted (NOT_OURS).
         """
         covered = partitions & self.consumer.positions.keys()
-        if not covered or self._is_given_up:
+        if not covered or self._is_closing:
             return
         if self.state.needs_resume:
             self._resume_before_revoke()
@@ -443,7 +443,7 @@ class TransactionSession:
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
-        if partitions.isdisjoint(self.consumer.positions) or self._is_given_up:
+        if partitions.isdisjoint(self.consumer.positions) or self._is_closing:
             return
         if self.state.needs_resume:
             self._resume_before_revoke()
@@ -488,7 +488,7 @@ class TransactionSession:
 
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
-            with self.producer.library.callback_errors.deferred(keep_deferred=True):
+            with self.producer.library.callback_errors.deferred(until_later=True):
                 return self.call_guard.run_transaction_step(act)
         except errors.EosError as error:
             self._callback_failure = error
@@ -505,7 +505,7 @@ class TransactionSession:
 
     def _run(self, event: TransactionEvent, steps: StepState) -> Ending:
         """Perform what follows from ``event``. A commit: FLUSH, SERVE_CALLBACKS, DECIDE, COMMIT, RECORD_COMMITTED."""
-        self._tell_ended()
+        self._emit_end()
         self._steps = steps
         act = self._lifecycle.on(event)
         while act is not Act.NOTHING:
@@ -684,12 +684,12 @@ class TransactionSession:
             inside_revoke=sent.inside_revoke,
             poll_to_commit_s=now - self.consumer.work_since if records_in else None,
         )
-        self.endings.keep_until_told(committed)
+        self.endings.keep_until_emitted(committed)
         self.consumer.record_committed({p: position.next_offset for p, position in sent.positions.items()})
         self._clear_work()
         self.endings.record(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
         self._lifecycle.on(TransactionEvent.RECORDED)
-        self._tell_ended()
+        self._emit_end()
         self._recovery.report()
 
     def _record_aborted(self, steps: StepState) -> None:
@@ -700,25 +700,25 @@ class TransactionSession:
             records_in=record_count(self.consumer.positions),
             refused_by_group=steps.refused_by_group,
         )
-        self.endings.keep_until_told(aborted)
+        self.endings.keep_until_emitted(aborted)
         self._rewind(inside_revoke=steps.inside_revoke)
         self.endings.record(Ending(Outcome.ABORTED, reason, rule))
         self._lifecycle.on(TransactionEvent.RECORDED)
-        self._tell_ended()
+        self._emit_end()
 
     def _finish_recording(self) -> None:
-        """Record and tell the last end if an exception has broken that off; asks no broker."""
+        """Record the last end and emit its event if an exception has broken that off; asks no broker."""
         if self.state.phase is Phase.COMMITTED:
             self._record_committed(self._steps)
         elif self.state.phase is Phase.ABORTED:
             self._steps.inside_revoke = True  # the seeks stay due until the consumer's next call
             self._record_aborted(self._steps)
-        self._tell_ended()
+        self._emit_end()
 
-    def _tell_ended(self) -> None:
-        """Count and tell the last end once it is recorded; what an exception has kept from that, the next step does."""
+    def _emit_end(self) -> None:
+        """Count the last end and emit its event once it is recorded; if that is broken off, the next step does it."""
         if self.state.phase is Phase.IDLE:
-            self.endings.tell()
+            self.endings.emit()
 
     def _record_held(self, steps: StepState) -> None:
         ruling, snapshot = needed(steps.decided)

@@ -43,7 +43,7 @@ class CallbackGuard:
         self._settings: Mapping[str, Any] = {}
 
     def keep(self, error: BaseException, raised_by: str = "") -> None:
-        """Keep ``error`` for `raise_kept`: the first one, but a KeyboardInterrupt or SystemExit before others.
+        """Keep ``error`` for `raise_deferred`: the first one, but a KeyboardInterrupt or SystemExit before others.
 
         ``raised_by``: the callback about the client, if it was one.
         """
@@ -91,7 +91,7 @@ class CallbackGuard:
         exception.__cause__ = self._no_token or failed
         return exception
 
-    def raise_kept(self) -> None:
+    def raise_deferred(self) -> None:
         """Raise what was kept, if anything: the very object that the callback raised."""
         error, self.error = self.error, None
         if error is not None:
@@ -162,7 +162,7 @@ class CallbackGuard:
 
 
 class DeferredErrors:
-    """``raise_kept`` raises what is kept unless a block defers it, until its step is done and the outcome recorded.
+    """``raise_deferred`` raises what is kept unless a block defers it, until its step is done and the outcome recorded.
 
     ``raise_now`` raises the kept error. The block is a plain class and no generator: an exception that strikes while it
     is entered could leave a generator suspended, and its clean-up would come at any later time.
@@ -172,20 +172,20 @@ class DeferredErrors:
         self._raise_now = raise_now
         self.are_deferred = False
 
-    def raise_kept(self) -> None:
+    def raise_deferred(self) -> None:
         """Raise what is kept, unless inside a block."""
         if not self.are_deferred:
             self._raise_now()
 
-    def deferred(self, *, keep_deferred: bool = False) -> AbstractContextManager[None]:
-        """Return a block that raises the kept error at its end; with ``keep_deferred`` or in another block, later."""
-        return _Deferring(self, keep_deferred=keep_deferred)
+    def deferred(self, *, until_later: bool = False) -> AbstractContextManager[None]:
+        """Return a block that raises the kept error at its end; with ``until_later`` or in another block, later."""
+        return _Deferring(self, until_later=until_later)
 
 
 class _Deferring(AbstractContextManager[None]):
-    def __init__(self, errors: DeferredErrors, *, keep_deferred: bool) -> None:
+    def __init__(self, errors: DeferredErrors, *, until_later: bool) -> None:
         self._errors = errors
-        self._keep_deferred = keep_deferred
+        self._keep_deferred = until_later
         self._outside = errors.are_deferred
 
     def __enter__(self) -> None:
@@ -194,7 +194,7 @@ class _Deferring(AbstractContextManager[None]):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._errors.are_deferred = self._outside
         if kind is None and not self._keep_deferred:
-            self._errors.raise_kept()
+            self._errors.raise_deferred()
 
 
 _CALLBACKS = CallMarks()

@@ -1,4 +1,4 @@
-"""How long a first contact with a cluster is tried: less where a broker has refused the credentials.
+"""Limits the first contact with a cluster: less time where a broker has refused the credentials.
 
 A start waits for brokers that are still coming up, but one that refuses the credentials would refuse them again. It is
 asked a little longer all the same: another broker may take them, or the same one in a moment, when it knows its users.

@@ -141,10 +141,10 @@ class HandleThread:
         """
         is_free = self._last is None or self._last.done.is_set
         if self.is_real and not is_free:
-            left_behind = _LeftBehind(serve, final_call)
-            self._calls.put(_Call(left_behind.end, 0.0))
-            name = f"{self._thread.name}, left behind"
-            _start(threading.Thread(target=left_behind.keep_serving, name=name, daemon=True))
+            abandoned = _AbandonedHandle(serve, final_call)
+            self._calls.put(_Call(abandoned.end, 0.0))
+            name = f"{self._thread.name}, abandoned"
+            _start(threading.Thread(target=abandoned.keep_serving, name=name, daemon=True))
         elif self.is_real or not is_free:
             self._calls.put(_Call(final_call, 0.0))
         else:
@@ -157,7 +157,7 @@ class HandleThread:
         self._calls.put(None)
 
 
-class _LeftBehind:
+class _AbandonedHandle:
     """A handle inside a call that may never return: it is served until that returns and the handle is ended."""
 
     def __init__(self, serve: Callable[[], Any], final_call: Callable[[], Any]) -> None:

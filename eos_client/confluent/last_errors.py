@@ -1,4 +1,4 @@
-"""What a client last reported beside its calls: errors of connections, and outputs that were not delivered."""
+"""Keeps the last errors that a client reported beside its calls: of connections, and of undelivered outputs."""
 
 from __future__ import annotations
 

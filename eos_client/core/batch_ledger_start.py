@@ -1,4 +1,4 @@
-"""What a starting query does with the ledger that it finds, as one table; the first match wins.
+"""The actions of a starting query on the ledger that it finds, as one table; the first match wins.
 
 The whole ledger is judged at once. Every slot has an entry from the first start on, so a missing entry is always an
 error; and no batch begins before all slots have committed the one before, so entries that differ by more than one batch

@@ -377,8 +377,8 @@ class CommitRuling:
 
 def decide(question: Question, rules: Iterable[GateRow] = RULES) -> CommitRuling:
     """Return the ruling of the first rule that applies."""
-    rule = next(rule for rule in rules if rule.applies(question))
-    return CommitRuling(rule.decision, rule.name, rule.reason.format(*rule.reason_arguments(question)))
+    row = next(row for row in rules if row.applies(question))
+    return CommitRuling(row.decision, row.name, row.reason.format(*row.reason_arguments(question)))
 
 
 @dataclass(slots=True)

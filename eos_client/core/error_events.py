@@ -1,4 +1,4 @@
-"""What an error event among consumed records means, as one table; the first match wins.
+"""The meaning of an error event among consumed records, as one table; the first match wins.
 
 librdkafka returns fetch errors as messages with ``error()``. It recovers from most of them by itself.
 """

@@ -1,4 +1,4 @@
-"""What is told of an error: its text, its place in the application, and a bounded traceback.
+"""The report of an error: its text, its place in the application, and a bounded traceback.
 
 The place is the innermost frame of the application: a library that the application called is none. A transform that is
 installed itself, below ``site-packages``, has no such frame: there the innermost one of an installed library counts,

@@ -1,4 +1,4 @@
-"""Whether a loop is live and ready, and why not: the answer to a supervisor's probes."""
+"""The answer to a supervisor's probes: whether a loop is live and ready, with the reason."""
 
 from __future__ import annotations
 

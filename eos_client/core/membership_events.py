@@ -1,4 +1,4 @@
-"""What can happen to a consumer's membership of its group: the events of ``core/membership_states.py``.
+"""The events of a consumer's membership of its group (``core/membership_states.py``).
 
 ``partitions`` are those that an event is about. ``generation`` is what the client library shows inside a callback, and
 ``since_s`` is a time at which we were a member of it already.

@@ -1,4 +1,4 @@
-"""What is true of a consumer's membership of its group, as one immutable value.
+"""The state of a consumer's membership of its group, as one immutable value.
 
 Theory of operation. `apply` is the only way `MembershipState` changes: an event goes in, the next state comes out, and
 the consumer replaces its state by one assignment. Nothing is sent from here, and no clock is read: times come in with

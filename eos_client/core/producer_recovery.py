@@ -1,4 +1,4 @@
-"""What to do when a transactional request fails (KIP-360, KIP-447, KAFKA-17754), as one table; the first match wins.
+"""The recovery from a failed transactional request (KIP-360, KIP-447, KAFKA-17754), as one table; first match wins.
 
 Safe always means: the input offsets stay fenced by the group's generation, and nothing is sent again unless the log
 says that it was not committed.
@@ -301,7 +301,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.request is TransactionalRequest.SEND_OFFSETS and f.code in UNANSWERED,
         RecoveryAction.REBUILD_PRODUCER,
-        "offsets that nobody has answered may still arrive: at the same epoch they would count as the next "
+        "offsets without a response may still arrive: at the same epoch they would count as the next "
         "transaction's (KAFKA-17754)",
     ),
     RecoveryRule(

@@ -98,7 +98,7 @@ class TransactionEvent(Enum):
     ABORT_FAILED = "abort failed"
     COMMIT_STARTS = "commit starts"
     STARTS_COMMITTED = "starts committed"
-    GIVEN_UP = "given up"
+    CLOSING = "closing"
     """A client is being closed: nothing is begun by it any more, and there is no handle left to be replaced."""
     RESUME = "resume"
     """A step was interrupted: complete it."""
@@ -252,8 +252,8 @@ TRANSITIONS: Mapping[tuple[Phase, TransactionEvent], Transition] = {
     (Phase.COMMITTED, TransactionEvent.RESUME): Transition(Phase.COMMITTED, Act.RECORD_COMMITTED),
     (Phase.ABORTED, TransactionEvent.RESUME): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     **_rows((*NOTHING_SENT, *NEEDS_REBUILD, Phase.ABORTED), TransactionEvent.ABORT_FAILED, Phase.BROKEN),
-    **_rows((*NOTHING_SENT, *NEEDS_REBUILD, Phase.ABORTED), TransactionEvent.GIVEN_UP, Phase.IDLE),
-    **_rows(OUTCOME_PENDING, TransactionEvent.GIVEN_UP, Phase.BROKEN),
+    **_rows((*NOTHING_SENT, *NEEDS_REBUILD, Phase.ABORTED), TransactionEvent.CLOSING, Phase.IDLE),
+    **_rows(OUTCOME_PENDING, TransactionEvent.CLOSING, Phase.BROKEN),
 }
 
 

@@ -1,4 +1,4 @@
-"""What transaction.timeout.ms means: the brokers' limit for it, and when a transaction has reached it."""
+"""The meaning of transaction.timeout.ms: the brokers' limit for it, and when a transaction has reached it."""
 
 from __future__ import annotations
 

@@ -498,7 +498,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """Abort open work without raising: the error that ended the loop is the one to report, and once."""
         self._apply_endings()
         try:
-            self._session.give_up(self._shutdown.reason or "the loop was closed")
+            self._session.abort_before_close(self._shutdown.reason or "the loop was closed")
         except errors.EosError as error:
             said = type(error).__name__ if str(error) == str(raised) else str(error)
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {said}"))

@@ -14,10 +14,10 @@ import tenacity
 from eos_client.clients.dead_letters import (
     UNKNOWN_HANDLING,
     RecordKey,
+    event_fields,
     forget_departed,
     key_of,
     letters_for,
-    told_of,
 )
 from eos_client.clients.refused_letters import RefusedLetters
 from eos_client.config import EosConfig, OnError
@@ -126,7 +126,7 @@ class FailedRecords:
             raise _stopping_error(record, error) from error
         key = key_of(record)
         report = error.first if type(error) is KnownFailureError else report_of(error)
-        told = told_of(key, report)
+        told = event_fields(key, report)
         if self._dead_letter_topic is None:
             self._handled[key] = RecordSkipped(**told)
             return []

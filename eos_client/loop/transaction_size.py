@@ -1,4 +1,4 @@
-"""What the end of a transaction changes about the next one: how many records it may hold, and when it may begin."""
+"""Sizes the next transaction after the last one: how many records it may hold, and when it may begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be known of a transform before its first record: whether the loop can call it at all."""
+"""Checks a transform before its first record: whether the loop can call it at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as an output: a transform gives one, an iterable of them, or nothing."""
+"""The outputs among a transform's results: one, an iterable of them, or nothing."""
 
 from __future__ import annotations
 

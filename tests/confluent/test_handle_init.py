@@ -12,7 +12,7 @@ def clock():
 
 
 @pytest.fixture
-def left_behind(clock):
+def abandoned(clock):
     made = AbandonedInits(clock)
     made.add()
     made.record_init()
@@ -23,27 +23,27 @@ def test_without_an_init_left_behind_a_fence_is_another_instances(clock):
     assert not AbandonedInits(clock).may_explain_fence
 
 
-def test_each_init_left_behind_explains_one_fence(left_behind):
-    left_behind.add()
+def test_each_init_left_behind_explains_one_fence(abandoned):
+    abandoned.add()
     for _ in range(2):
-        assert left_behind.may_explain_fence
-        left_behind.record_fence()
-    assert not left_behind.may_explain_fence
-    left_behind.record_fence()
-    assert not left_behind.may_explain_fence
+        assert abandoned.may_explain_fence
+        abandoned.record_fence()
+    assert not abandoned.may_explain_fence
+    abandoned.record_fence()
+    assert not abandoned.may_explain_fence
 
 
-def test_a_commit_soon_after_the_next_init_does_not_rule_out_a_late_init(left_behind, clock):
+def test_a_commit_soon_after_the_next_init_does_not_rule_out_a_late_init(abandoned, clock):
     clock.sleep(_LATE_INIT_S / 2)
-    left_behind.record_commit()
-    assert left_behind.may_explain_fence
+    abandoned.record_commit()
+    assert abandoned.may_explain_fence
 
 
-def test_after_a_later_commit_every_fence_is_another_instances(left_behind, clock):
+def test_after_a_later_commit_every_fence_is_another_instances(abandoned, clock):
     clock.sleep(_LATE_INIT_S)
-    assert left_behind.may_explain_fence, "without a commit, time proves nothing"
-    left_behind.record_commit()
-    assert not left_behind.may_explain_fence
+    assert abandoned.may_explain_fence, "without a commit, time proves nothing"
+    abandoned.record_commit()
+    assert not abandoned.may_explain_fence
 
 
 class Raw:

@@ -140,7 +140,7 @@ def test_a_handle_that_is_abandoned_inside_a_call_is_served_until_it_is_destroye
     assert set(order) == {"served"}
     release.set()
     wait_for(lambda: not threads_named("served"), "the end of the thread")
-    wait_for(lambda: not threads_named("served, left behind"), "the end of the thread that served")
+    wait_for(lambda: not threads_named("served, abandoned"), "the end of the thread that served")
     assert [each for each in order if each != "served"] == ["destroying", "destroyed"]
     assert order[-2:] == ["destroying", "destroyed"]
 
@@ -149,10 +149,10 @@ def test_a_handle_that_is_free_when_it_is_abandoned_is_not_served(monkeypatch):
     served = []
     handle = HandleThread("free")
     assert answer(handle, lambda: 1) == 1
-    monkeypatch.setattr(handle_thread, "_LeftBehind", None)
+    monkeypatch.setattr(handle_thread, "_AbandonedHandle", None)
     handle.abandon(lambda: None, lambda: served.append(1))
     wait_for(lambda: not threads_named("free"), "the end of the thread")
-    assert not threads_named("free, left behind")
+    assert not threads_named("free, abandoned")
     assert served == []
 
 

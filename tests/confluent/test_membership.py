@@ -176,7 +176,7 @@ def test_an_interrupted_replay_is_repeated_by_the_next_call(joined, library, fol
     follower.on_assigned = struck
     library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
     with pytest.raises(KeyboardInterrupt):
-        library.guard.raise_kept()
+        library.guard.raise_deferred()
     with pytest.raises(KeyboardInterrupt):
         joined.replay_interrupted_callbacks(frozenset({ZERO}))
     del follower.on_assigned

@@ -137,7 +137,7 @@ def test_a_library_producer_has_a_handle_from_start_on_until_it_is_left(stage):
     assert (stage.library.raw, stage.raws) == (None, [])
     stage.library.start()
     assert stage.library.raw is stage.raws[0]
-    stage.library.leave_behind()
+    stage.library.abandon_handle()
     assert stage.library.raw is None
     assert stage.raws[0].asked == ["purge", "close"]
 
@@ -146,14 +146,14 @@ def test_what_a_handle_that_was_left_behind_reports_is_heard_by_nobody(started):
     heard: list[Any] = []
     report = started.library.guard.keeping_errors(heard.append)
     report("first")
-    started.library.leave_behind()
+    started.library.abandon_handle()
     report("late")
     assert heard == ["first"]
 
 
 def test_a_handle_left_before_its_init_was_answered_may_explain_a_fence(started):
     started.library.init.mark_requested()
-    started.library.leave_behind()
+    started.library.abandon_handle()
     assert started.library.abandoned_inits.may_explain_fence
 
 
@@ -173,7 +173,7 @@ def test_a_finished_handle_takes_no_calls_and_says_why(started):
 def test_a_handle_without_an_init_still_serves_until_it_is_gone(started):
     started.calls.block_until_registered("t", resumable=True)
     started.calls.require_serving()
-    started.library.leave_behind()
+    started.library.abandon_handle()
     with pytest.raises(NotInitialisedError):
         started.calls.require_serving()
 

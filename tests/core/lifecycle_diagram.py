@@ -8,7 +8,7 @@ from eos_client.core.transaction_lifecycle import ENDING, TRANSITIONS, Act, Phas
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "transaction-lifecycle.md"
 FIRST, LAST = "<!-- drawn from the table -->\n", "<!-- end of the drawing -->\n"
-FROM_EVERYWHERE = (TransactionEvent.ABORT_FAILED, TransactionEvent.GIVEN_UP)
+FROM_EVERYWHERE = (TransactionEvent.ABORT_FAILED, TransactionEvent.CLOSING)
 """They would draw a line from each state."""
 
 

@@ -306,7 +306,7 @@ def test_an_abort_that_fails_leaves_a_handle_that_is_replaced_first(phase):
 @pytest.mark.parametrize("phase", Phase)
 def test_a_closed_client_leaves_nothing_open(phase):
     for has_begun in (False, True):
-        state, act = next_state(TransactionState(phase, has_begun), Event.GIVEN_UP)
+        state, act = next_state(TransactionState(phase, has_begun), Event.CLOSING)
         assert (state.has_begun, act) == (False, Act.NOTHING)
         assert state.phase is (Phase.BROKEN if phase in OUTCOME_PENDING else Phase.IDLE)
 

@@ -151,7 +151,7 @@ class TestAfterEveryBrokerWasAway:
     def test_a_call_that_may_never_return_is_left_behind_and_a_new_handle_commits(self):
         with application(1, **{"metadata.recovery.strategy": "rebootstrap"}) as (cluster, running):
             running.producer.limits = HASTY
-            left_behind = running.producer.adapter.library.raw
+            abandoned = running.producer.adapter.library.raw
             failure = self._away_before_the_offsets(cluster, running)
             if failure is not None:  # nearly always, and then nearly always overdue
                 running.producer.limits = LIMITS
@@ -160,17 +160,17 @@ class TestAfterEveryBrokerWasAway:
                 if failure.named_for is errors.RebuildProducerError:
                     assert "send_offsets_to_transaction did not return within 2 s" in str(failure.error)
                     assert story.came_back_by == "init_transactions"
-                    self._require_served(left_behind)
+                    self._require_served(abandoned)
 
     def test_a_handle_that_keeps_its_coordinator_commits_the_same_transaction(self):
         with application(1, **{"metadata.recovery.strategy": "none"}) as (cluster, running):
             assert self._away_before_the_offsets(cluster, running) is None
 
-    def _require_served(self, left_behind: Producer) -> None:
+    def _require_served(self, abandoned: Producer) -> None:
         """What the library says of a handle that nobody polls would pile up: it tells hundreds of lines a second."""
         wait_for(
-            lambda: len(left_behind) <= LINES_LEFT_MAX,
-            lambda: f"{len(left_behind)} lines and events to be served",
+            lambda: len(abandoned) <= LINES_LEFT_MAX,
+            lambda: f"{len(abandoned)} lines and events to be served",
             timeout_s=SERVED_WITHIN_S,
         )
 

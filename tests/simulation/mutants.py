@@ -167,7 +167,7 @@ def _keeps_waiting_records() -> Patch:
 
 
 def _never_renews() -> Patch:
-    return mock.patch.object(registration.Registration, "give_up_after_lost_connection", return_value=None)
+    return mock.patch.object(registration.Registration, "block_after_lost_connection", return_value=None)
 
 
 def _sends_no_offsets() -> Patch:

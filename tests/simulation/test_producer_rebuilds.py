@@ -273,7 +273,7 @@ def test_wherever_an_exception_strikes_a_producer_the_next_rebuild_gives_a_handl
         assert copying.cluster.values("out")[-1] == f"{number}".encode(), strike.struck
 
 
-_REPLACING = {"_replace_handle", "leave_behind", "start", "forget_transaction"}
+_REPLACING = {"_replace_handle", "abandon_handle", "start", "forget_transaction"}
 
 
 class ReplacementStrike(StepStrike):
@@ -369,19 +369,19 @@ def test_a_producer_that_cannot_become_transactional_still_belongs_to_every_thre
 def test_what_a_callback_raises_is_raised_at_the_end_of_the_outermost_block():
     raised = []
     errors = DeferredErrors(lambda: raised.append(len(raised)))
-    errors.raise_kept()
+    errors.raise_deferred()
     assert raised == [0]
     with errors.deferred():
         with errors.deferred():
-            errors.raise_kept()
+            errors.raise_deferred()
         assert raised == [0]
     assert raised == [0, 1]
     with pytest.raises(OwnError), errors.deferred():
         raise OwnError
-    with errors.deferred(keep_deferred=True):
-        errors.raise_kept()
+    with errors.deferred(until_later=True):
+        errors.raise_deferred()
     assert raised == [0, 1]
-    errors.raise_kept()
+    errors.raise_deferred()
     assert raised == [0, 1, 2]
 
 

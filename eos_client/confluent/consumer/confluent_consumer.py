@@ -97,7 +97,7 @@ class ConfluentConsumer:
     ``settings`` are librdkafka's, with the defaults of this package. ``work_since``: when the first record of the open
     work was handed over, by the clock.
     ``has_delivered_events``: whether error events are among what was handed over last.
-    ``was_left_behind``: the client library did not close in time, so leaving the group was not confirmed.
+    ``was_abandoned``: the client library did not close in time, so leaving the group was not confirmed.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ConfluentConsumer:
         self.fetching = Fetching(self.library, self.membership, ownership, table, self.starts, clock)
         self.work_since = 0.0
         self.has_delivered_events = False
-        self.was_left_behind = False
+        self.was_abandoned = False
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -481,7 +481,7 @@ class ConfluentConsumer:
             self._close_library_in_time()
         if report := self.library.guard.take_report():
             self._report(report)
-        self.library.guard.raise_kept()
+        self.library.guard.raise_deferred()
 
     def _prepare_to_leave(self) -> None:
         self.library.guard.begin_close()
@@ -496,12 +496,12 @@ class ConfluentConsumer:
         limit_s = self.library.close_limit_s
         try:
             if not close_in_time(self._ownership.as_owner(self.library.close_once), limit_s, self._clock):
-                self.was_left_behind = True
-                self._report(self._what_is_left_behind(limit_s))
+                self.was_abandoned = True
+                self._report(self._what_was_abandoned(limit_s))
         finally:
             self._ownership.retire()
 
-    def _what_is_left_behind(self, limit_s: float) -> str:
+    def _what_was_abandoned(self, limit_s: float) -> str:
         stays = f"within {limit_s:g} s. Its thread and connections stay to the process's end"
         if self.library.may_keep_a_record:
             return (

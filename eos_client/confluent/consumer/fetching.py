@@ -63,7 +63,7 @@ class Fetching:
         before = membership.snapshot().generation if self._queue_was_emptied else None
         messages = self._fetch_raw(count, timeout)
         if membership.state.callback_interrupted:
-            guard.raise_kept()  # with the mark of this call: the next one repairs the state
+            guard.raise_deferred()  # with the mark of this call: the next one repairs the state
         self._queue_was_emptied = len(messages) < count
         self._refuse_replaced_topics()
         if before is not None and self._queue_was_emptied:
@@ -71,7 +71,7 @@ class Fetching:
         self._receive(runs(messages, one_topic=membership.state.is_of_one_topic))
         if guard.error is not None:
             table.tell(CallEnded())
-            guard.raise_kept()
+            guard.raise_deferred()
         self._brought_nothing_ready = bool(messages) and not table.state.has_ready
 
     def _receive(self, fetched: list[Run]) -> None:
@@ -194,7 +194,7 @@ class Fetching:
     def last_events(self) -> tuple[Run, ...]:
         """Return the remaining error events of a client that failed for good; its records are not handed over.
 
-        Raises what ``require_not_given_up`` does once there are none left.
+        Raises what ``require_not_fatal`` does once there are none left.
         """
         if self._library.take_awaits_fatal_event():
             self._membership.record_call_time()
@@ -203,10 +203,10 @@ class Fetching:
         events = tuple(run for run in self._table.state.waiting if run.is_error)
         self._library.record_fatal(messages_of(events))
         if not events:
-            self.require_not_given_up()
+            self.require_not_fatal()
         return events
 
-    def require_not_given_up(self) -> None:
+    def require_not_fatal(self) -> None:
         """Raise FatalClientError where librdkafka gave the client up, ClusterUnfitError if the group has refused it."""
         if self._library.fatal is not None:
             self._table.tell(CallEnded())

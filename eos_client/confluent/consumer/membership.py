@@ -196,7 +196,7 @@ class Membership:
             elif not gone:
                 self._callback(self._followed_by_us, [])
             if self.state.callback_interrupted:
-                self._library.guard.raise_kept()
+                self._library.guard.raise_deferred()
         self.tell(events.Replayed())
 
     # -- rebalance callbacks -----------------------------------------------------------------------------------------

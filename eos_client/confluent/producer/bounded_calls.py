@@ -133,13 +133,13 @@ class BoundedCalls:
     def block_calls(self, error: errors.EosError) -> None:
         """Refuse all calls from now on, because of ``error``."""
         self.blocking_error = error
-        self.library.init.give_up()
+        self.library.init.end_attempts()
 
     def block_until_registered(self, transactional_id: str, *, resumable: bool = False) -> None:
         """Refuse transactional calls until an init has succeeded; this handle may continue its own if ``resumable``."""
         self.blocking_error = NotInitialisedError(transactional_id)
         if not resumable:
-            self.library.init.give_up()
+            self.library.init.end_attempts()
 
     def require_usable(self) -> None:
         """Raise the error for which the handle refuses calls, if there is one."""

@@ -120,7 +120,7 @@ class ConfluentProducer:
     def init_transactions(self, timeout: float = -1) -> None:
         """Register the id, fencing every older instance with it; builds a new handle when this one is finished."""
         self.registration.init_transactions(timeout if timeout >= 0 else self.limits.start_timeout_s)
-        self.library.callback_errors.raise_kept()
+        self.library.callback_errors.raise_deferred()
 
     def rebuild(self, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Replace the handle and initialise the new one, which ends the old one's transaction one way or the other.
@@ -208,13 +208,13 @@ class ConfluentProducer:
         A handle that has lost a connection is replaced before this returns, unless the caller does that later.
         """
         self._end(TransactionalRequest.COMMIT, timeout, keeps_handle=keeps_handle)
-        self.library.callback_errors.raise_kept()
+        self.library.callback_errors.raise_deferred()
 
     @owned()
     def abort_transaction(self, timeout: float = -1, *, keeps_handle: bool = False) -> None:
         """Abort. Raises RebuildProducerError when the abort was not confirmed in time; handles as for a commit."""
         self._end(TransactionalRequest.ABORT, timeout, keeps_handle=keeps_handle)
-        self.library.callback_errors.raise_kept()
+        self.library.callback_errors.raise_deferred()
 
     def _end(self, request: TransactionalRequest, timeout: float, *, keeps_handle: bool) -> None:
         self.calls.require_usable()
@@ -232,7 +232,7 @@ class ConfluentProducer:
         ended = getattr(self.library.raw, request.value)
         self.calls.run(request, lambda: ended(limit_s), limit_s)
         self.calls.record_end(request)
-        self.registration.give_up_after_lost_connection()
+        self.registration.block_after_lost_connection()
         if not keeps_handle:
             self.registration.rebuild_after_lost_connection(self.limits.recovery_timeout_s)
 
@@ -386,7 +386,7 @@ class ConfluentProducer:
     def flush(self, timeout: float = -1) -> int:
         """Wait for outstanding records; returns how many are left."""
         left = self._flush(timeout, until_raised=True)
-        self.library.callback_errors.raise_kept()
+        self.library.callback_errors.raise_deferred()
         return left
 
     @owned()
@@ -421,7 +421,7 @@ class ConfluentProducer:
 
     def _serve(self, timeout: float) -> int:
         served = self.calls.serve(timeout)
-        self.library.callback_errors.raise_kept()
+        self.library.callback_errors.raise_deferred()
         return served
 
     # -- the cluster, closing ----------------------------------------------------------------------------------------
@@ -445,5 +445,5 @@ class ConfluentProducer:
             library.release_id()
         if report := library.guard.take_report():
             self._hook(ClientReported(client="producer", error=report))
-        library.guard.raise_kept()
+        library.guard.raise_deferred()
         return True

@@ -48,7 +48,7 @@ class HandleInit:
         """End the init: it succeeded, it failed for good, or the handle is abandoned."""
         self.is_resumable = self.is_unanswered = False
 
-    def give_up(self) -> None:
+    def end_attempts(self) -> None:
         """Initialise the handle no more."""
         self.is_resumable = False
 

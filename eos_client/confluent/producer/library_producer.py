@@ -61,7 +61,7 @@ class LibraryProducer:
         self._clock = clock
         self.marks = CallMarks()
         self.guard = CallbackGuard()
-        self.callback_errors = DeferredErrors(lambda: self.guard.raise_kept())  # noqa: PLW0108  # not always this one
+        self.callback_errors = DeferredErrors(lambda: self.guard.raise_deferred())  # noqa: PLW0108  # not always this one
         self.times_given: set[str] = set()
         self.init = HandleInit()
         self.abandoned_inits = AbandonedInits(clock)
@@ -144,7 +144,7 @@ class LibraryProducer:
         """Make a ``call`` that may serve callbacks; raises TransactionStateError inside another such call."""
         return in_library(self.marks, call)
 
-    def leave_behind(self) -> None:
+    def abandon_handle(self) -> None:
         """Abandon the handle: its thread destroys it once the running call has returned. Never waits."""
         # Destroying a handle joins librdkafka's threads, which may take as long as the call that is stuck. Not left to
         # the garbage collector either: a live zombie would keep its connections.
@@ -167,7 +167,7 @@ class LibraryProducer:
 
     def release_id(self) -> None:
         """Abandon the handle, whose init may still take effect, to another producer that registers the same id."""
-        self.leave_behind()
+        self.abandon_handle()
         if not (self.id_is_generated or is_simulated(self._clock)):  # instances stand for processes in a simulation
             self.abandoned_inits.leave_to_process(self.registration_key)
 

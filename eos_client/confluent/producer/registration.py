@@ -61,7 +61,7 @@ class Registration:
         self._hook = hook
         self._clock = calls.clock
         self._attempt_s = attempt_s
-        self._give_up_at = math.inf
+        self._deadline_s = math.inf
         self._connection_lost: errors.EosError | None = None
         self._was_registered = False
 
@@ -99,7 +99,7 @@ class Registration:
         """Replace the handle, which takes no calls until its init has succeeded; an interrupted step is done again."""
         self._calls.block_until_registered(self.library.transactional_id)
         self._calls.forget_transaction()  # first: this is not run again once the next handle is in use
-        self.library.leave_behind()
+        self.library.abandon_handle()
         self.library.start()
 
     def _initialise(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -155,12 +155,12 @@ class Registration:
 
     def set_deadline(self, moment_s: float) -> None:
         """Wait for the cluster no longer than until ``moment_s`` of the clock."""
-        self._give_up_at = moment_s
+        self._deadline_s = moment_s
 
     @property
     def is_past_deadline(self) -> bool:
         """Whether the time to wait for the cluster is over."""
-        return self._clock() >= self._give_up_at
+        return self._clock() >= self._deadline_s
 
     def _release_other_handles(self) -> None:
         key = self.library.registration_key
@@ -215,7 +215,7 @@ class Registration:
         self._calls.drain_events()
         return self.library.log.may_have_sent_twice() or self._calls.blocking_error is not None
 
-    def give_up_after_lost_connection(self) -> None:
+    def block_after_lost_connection(self) -> None:
         """Use the handle no more if a request of it may be in flight: `rebuild_after_lost_connection` fences that."""
         if self.may_have_sent_twice and self._calls.recovers_from_own_fence and self._calls.blocking_error is None:
             library = self.library
