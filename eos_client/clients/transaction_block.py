@@ -241,6 +241,6 @@ class Transaction:
 
 def _abandoned() -> Exception:
     return misplaced_call(
-        "the block was abandoned and aborted: a second block was entered before it ended, or a signal handler used its "
+        "this block was abandoned: a second block was entered before it ended, or a signal handler used its "
         "clients while it ended. Its records are consumed again. End each block before you enter the next"
     )

@@ -265,7 +265,7 @@ def test_a_block_that_ends_after_all_is_told_that_it_was_given_up():
     del way_out
     application.stage.collect(application.consumer, 1)
     assert (txn.outcome, application.stage.outputs) == (Outcome.ABORTED, [])
-    with pytest.raises(TransactionStateError, match="this block was aborted"):
+    with pytest.raises(TransactionStateError, match="this block was abandoned"):
         txn.__exit__(None, None, None)
     assert txn.outcome is Outcome.ABORTED
     assert "interrupted" in txn.reason

@@ -44,7 +44,7 @@ def test_a_block_that_was_taken_for_broken_off_writes_nothing_into_the_next_one(
             with pytest.raises(TransactionStateError, match="block inside a block"):
                 producer.transaction(consumer).__enter__()
             with producer.transaction(consumer) as inner:
-                with pytest.raises(TransactionStateError, match="was aborted"):
+                with pytest.raises(TransactionStateError, match="was abandoned"):
                     outer.produce(SINK, records[0].value())
                 copy(stage, inner, consumer, 2)
             assert inner.outcome is Outcome.COMMITTED

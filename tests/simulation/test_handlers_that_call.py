@@ -21,7 +21,7 @@ RECORDS = 4
 EVERY_STEP = 1997
 EVERY_OWN_STEP = 6
 EVERY_PAUSED_STEP = 10
-_OWN_DOING = re.compile("closed|this block was aborted")
+_OWN_DOING = re.compile("closed|this block was abandoned")
 
 
 @contextmanager
@@ -287,7 +287,7 @@ def test_what_is_consumed_in_a_block_that_was_given_up_is_consumed_again() -> No
     block.__enter__()
     application.nests()
     assert len(application.consumer.consume(2, 0.2)) == 2
-    with pytest.raises(TransactionStateError, match="this block was aborted"):
+    with pytest.raises(TransactionStateError, match="this block was abandoned"):
         block.__exit__(None, None, None)
     application.goes_on()
     assert application.lies() == []
