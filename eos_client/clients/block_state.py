@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from eos_client.confluent.producer.output_arguments import was_struck
 from eos_client.core.model import Outcome
 from eos_client.errors import AbortableError, LeaveBlockError, OutputRefusedError, RebuildProducerError
 
@@ -130,5 +131,5 @@ class _CallInBlock:
         self._block.record_use()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is not None and not isinstance(error, self._harmless):
+        if error is not None and (was_struck(error) or not isinstance(error, self._harmless)):
             self._block.fail(error, quietly=isinstance(error, self._quiet))

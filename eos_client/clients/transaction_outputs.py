@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
-from eos_client.confluent.producer.output_arguments import write_by
+from eos_client.confluent.producer.output_arguments import produce_options, unfit_content, was_struck
 from eos_client.confluent.serialisation import Serializers
 from eos_client.core.transaction_lifecycle import TransactionLifecycle
+from eos_client.errors import AbortableError, EosError, OutputRefusedError, repr_of, text_of
 from eos_client.ports import DeliveryCallback, OutputRecord
 
 
@@ -87,3 +88,28 @@ class TransactionOutputs:
         """Record that no output is open any more."""
         self.records_out = 0
         self.are_unfinished = False
+
+
+def write_by(
+    produce: Callable[..., None], topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None
+) -> None:
+    """Write ``record`` by ``produce``, which checks its headers; raises OutputRefusedError for an invalid output.
+
+    Raises AbortableError where a signal handler has broken that off: the output may be queued.
+    """
+    try:
+        options = produce_options(topic, record, checks_headers=False)
+        if on_delivery is not None:
+            options["on_delivery"] = on_delivery
+        produce(topic, record.value, record.key, **options)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, EosError):
+            raise
+        if was_struck(error):
+            raise AbortableError(
+                f"a signal handler has broken the output for topic {repr_of(topic)} off. Let this error leave the block"
+            ) from error
+        unfit = unfit_content(record)
+        raise OutputRefusedError(
+            f"the output for topic {repr_of(topic)} cannot be written: {text_of(error)}{unfit}. Correct it."
+        ) from error

@@ -23,6 +23,7 @@ from eos_client.confluent.producer.output_arguments import (
     as_written,
     checked_headers,
     produce_options,
+    was_struck,
 )
 from eos_client.core.error_report import text_with_place
 from eos_client.errors import (
@@ -204,8 +205,10 @@ class RecordOutputs:
                     output = outputs = value = key = None  # the transform may fill their buffer again
             except EosError:
                 raise
-            except Exception:  # noqa: BLE001  # it is written again, more slowly, and the error named
-                count -= 1
+            except Exception as error:
+                if was_struck(error):  # it may be queued, so nothing may write it again
+                    raise
+                count -= 1  # it is written again, more slowly, and the error named
                 if transform is None:
                     self._write_slowly(output, len(given) - length_hint(left) - 1)
                 else:

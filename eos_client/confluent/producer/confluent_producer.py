@@ -31,7 +31,9 @@ from eos_client.confluent.producer.output_arguments import (
     describe_output,
     guard_call,
     guard_messages,
+    is_fit,
     named_arguments,
+    was_struck,
 )
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
@@ -264,6 +266,13 @@ class ConfluentProducer:
             is_unknown = kafka_error(exception).name() == PARTITION_UNKNOWN
             if not (is_unknown and self._queued_after_asking(topic, args, kwargs, described)):
                 self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, described)
+        except (TypeError, ValueError, OverflowError) as error:
+            if self.calls.began_at is not None and (was_struck(error) or is_fit(topic, args, kwargs)):
+                raise self.calls.must_abort(
+                    f"a signal handler has broken produce() off, and nothing shows whether the output"
+                    f"{describe_output(topic, args, kwargs)} was queued. {_ABORT_AND_CONTINUE}"
+                ) from error
+            raise
 
     def _queued_after_asking(self, topic: str, args: tuple[Any, ...], kwargs: dict[str, Any], described: str) -> bool:
         """Queue an output whose partition only the cluster knows, not librdkafka; returns whether it was queued."""

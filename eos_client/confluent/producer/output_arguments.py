@@ -10,15 +10,16 @@ transaction that is over, and the report would come from a thread of its own.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import NoneType
 from typing import Any
 
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.core.output_topics import TOPIC_NAME_RULE, is_topic_name
-from eos_client.errors import EosError, OutputRefusedError, repr_of, text_of
-from eos_client.ports import DeliveryCallback, OutputRecord
+from eos_client.errors import repr_of, text_of
+from eos_client.ports import OutputRecord
 
 ANY_PARTITION = -1
 """The producer's partitioner chooses, as with None."""
@@ -27,9 +28,12 @@ _TIMESTAMP_MAX = 2**63 - 1
 _HEADERS = 6  # of the unnamed arguments of produce(), after the topic; they are the last
 _SHOWN_MAX = 200
 _PAIR = 2
+_PACKAGE = "eos_client."
+_CALLERS_OF_APPLICATIONS = frozenset({__name__, "eos_client.confluent.serialisation"})
 _NAMES_MAX = 1024
 _HEADER_NAMES: set[str] = set()  # that were checked: at most _NAMES_MAX of them
-UNCHANGEABLE = frozenset({bytes, str, NoneType})
+_CONTENT = (bytes, str, NoneType)
+UNCHANGEABLE = frozenset(_CONTENT)
 """Types of keys and values that nobody can change after they were given."""
 
 
@@ -47,23 +51,6 @@ def produce_options(topic: str, record: OutputRecord, *, checks_headers: bool = 
     if record.timestamp_ms is not None:
         options["timestamp"] = _timestamp(record.timestamp_ms)
     return options
-
-
-def write_by(
-    produce: Callable[..., None], topic: str, record: OutputRecord, on_delivery: DeliveryCallback | None
-) -> None:
-    """Write ``record`` by ``produce``, which checks its headers; raises OutputRefusedError for an invalid output."""
-    try:
-        options = produce_options(topic, record, checks_headers=False)
-        if on_delivery is not None:
-            options["on_delivery"] = on_delivery
-        produce(topic, record.value, record.key, **options)
-    except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, EosError):
-            raise
-        raise OutputRefusedError(
-            f"the output for topic {repr_of(topic)} cannot be written: {text_of(error)}{_unfit(record)}. Correct it."
-        ) from error
 
 
 def as_written(content: Any) -> Any:
@@ -191,7 +178,7 @@ def describe_output(topic: str, arguments: tuple[Any, ...], options: dict[str, A
     return f" (topic {topic!r}{chosen}, {sum(sizes)} bytes)"
 
 
-def _unfit(record: OutputRecord) -> str:
+def unfit_content(record: OutputRecord) -> str:
     """Return which of value and key ``produce`` does not take, as " (key=5)"; empty where it takes both."""
     for name, given in (("value", record.value), ("key", record.key)):
         try:
@@ -199,6 +186,38 @@ def _unfit(record: OutputRecord) -> str:
         except (TypeError, ValueError):  # noqa: PERF203  # two turns
             return f" ({name}={repr_of(given)[:_SHOWN_MAX]})"
     return ""
+
+
+def was_struck(error: BaseException) -> bool:
+    """Whether a signal handler has raised ``error``, perhaps after the output was queued.
+
+    The innermost function of this package in its traceback tells: those of this module and of ``serialisation`` call
+    code of the application about the output, before it is queued. Where another one has called what follows, that is a
+    handler: the client library's own errors come without a frame.
+    """
+    names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    ours = [place for place, name in enumerate(names) if name.startswith(_PACKAGE)]
+    return bool(ours) and ours[-1] + 1 < len(names) and names[ours[-1]] not in _CALLERS_OF_APPLICATIONS
+
+
+def is_fit(topic: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Whether confluent_kafka takes these arguments of ``produce``, which were checked, by their types.
+
+    Where it raises TypeError for them all the same, it has replaced an exception of a signal handler (2.16).
+    """
+    try:
+        given = named_arguments(*arguments, **options)
+    except TypeError:
+        return False
+    is_plain = isinstance(topic, str) and all(isinstance(given[name], _CONTENT) for name in ("value", "key"))
+    numbers = [given[name] for name in ("partition", "timestamp")]
+    headers = given["headers"] or ()
+    return (
+        is_plain
+        and all(isinstance(number, int) and abs(number) <= _TIMESTAMP_MAX for number in numbers)
+        and all(given[name] is None or callable(given[name]) for name in ("callback", "on_delivery"))
+        and all(isinstance(value, _CONTENT) for _, value in headers)
+    )
 
 
 def guard_call(
