@@ -12,6 +12,7 @@ from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.completion import Completion
 from eos_client.config.client_settings import merged_settings
 from eos_client.config.secret_settings import MaskedSettings
 from eos_client.confluent.call_marks import enter
@@ -19,6 +20,7 @@ from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer, 
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures.client_failures import not_to_be_copied
+from eos_client.confluent.failures.consumer_failures import consumer_is_closed
 from eos_client.confluent.serialisation import Deserializers, raw_record
 from eos_client.confluent.thread_ownership import (
     CALL,
@@ -139,6 +141,7 @@ class EosConsumer:
         self._lag_reported: dict[InputPartition, int] = {}
         self.open_work = OpenWork(self.member, self._plain, hook, clock)
         self._ownership = ownership
+        self._close_under_way: Completion | None = None
 
     def __reduce_ex__(self, _protocol: SupportsIndex) -> NoReturn:
         raise not_to_be_copied(self)
@@ -201,6 +204,7 @@ class EosConsumer:
         if session is not None and session.block.is_open:
             records, delivery = self._next_in_block(session, count, timeout)
         else:
+            self._require_not_closed()
             self.member.fetching.begin_call()
             delivery = self.member.next_delivery(count, timeout)
             records = delivery.messages
@@ -209,6 +213,10 @@ class EosConsumer:
         found = self._deserializers.records(records)
         self._state_with_records = self.member.handed_over(delivery)
         return found
+
+    def _require_not_closed(self) -> None:
+        if self._membership.state.is_closed and not self._membership.in_callback:
+            raise consumer_is_closed()
 
     def _report_lag(self) -> None:
         """Report the lag of the group's offsets if librdkafka has delivered statistics since the last call.
@@ -229,6 +237,7 @@ class EosConsumer:
     def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> tuple[list[Any], Delivery]:
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         with session.block.reading:
+            self._require_not_closed()
             self.member.fetching.begin_call()
             self._missing.require()
             while True:
@@ -451,9 +460,15 @@ class EosConsumer:
         consumer, or while a block begins or ends: that call would go on with a consumer that is gone. Called inside
         ``close()``, or on an object whose ``__init__`` did not run, it does nothing.
         """
+        if not self._is_being_closed:
+            self._close()
+
+    @property
+    def _is_being_closed(self) -> bool:
+        """Whether a close is under way, perhaps in a thread of `close_within`, or nothing was ever built."""
         if isinstance(self._ownership, NeverBuilt) or (is_in_call(self) and self._membership.state.is_leaving):
-            return
-        self._close()
+            return True
+        return self._close_under_way is not None and not self._close_under_way.is_set
 
     @owned(exclusive=True)
     def _close(self) -> None:
@@ -466,10 +481,29 @@ class EosConsumer:
                 session.prepare_consumer_close()  # the revoke callback may have left a commit unanswered
 
     def close_within(self, limit_s: float) -> bool:
-        """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed."""
-        if not is_in_call(self):
+        """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed.
+
+        A close that is not finished by then goes on in a thread of its own: ``close`` does nothing meanwhile, and
+        another ``close_within`` waits for it again. Raises TransactionStateError as ``close`` does.
+        """
+        if isinstance(self._ownership, NeverBuilt):
+            return True
+        under_way = self._close_under_way
+        if under_way is None or under_way.is_set:
+            refuse_nested(self, "close_within")
+            self.open_work.refuse_inside_a_step("consumer.close_within()")
             self._ownership.hand_over()
-        return close_in_time(self.close, limit_s, self._clock) and not self.member.was_abandoned
+            is_over = close_in_time(self._close_in_background, limit_s, self._clock)
+        else:
+            is_over = under_way.wait(limit_s)
+        return is_over and not self.member.was_abandoned
+
+    def _close_in_background(self) -> None:
+        done = self._close_under_way = Completion()
+        try:
+            self._close()
+        finally:
+            done.set()
 
     def __enter__(self) -> Self:
         return self

@@ -104,11 +104,16 @@ class OpenWork:
         if not session.block.is_open:
             session.resolve_pending()
 
+    def refuse_inside_a_step(self, call: str) -> None:
+        """Raise TransactionStateError for ``call`` while the calling thread is inside a step of the session."""
+        if self.session is not None:
+            self.session.call_guard.refuse_within_a_step(call)
+
     def prepare_consumer_close(self) -> None:
         """Resolve pending outcomes before the consumer is closed; an open block fails."""
         if (session := self.session) is None:
             return
-        session.call_guard.refuse_within_a_step("consumer.close()")
+        self.refuse_inside_a_step("consumer.close()")
         session.prepare_consumer_close()
         if session.block.is_open and session.has_unprocessed_work:
             closed = misplaced_call("the consumer was closed inside the block: leave it first")

@@ -78,12 +78,6 @@ class ThreadOwnership:
 
         Raises WrongThreadError, and ClientClosedError in a process that was forked later.
         """
-        if self.is_forked_copy:
-            raise ClientClosedError(
-                f"{self._client}.{method}() was called in process {os.getpid()}, which was forked after this "
-                f"{self._client} was built: its connections and the client library's threads are the parent's. Build "
-                "clients in the process that uses them, or start processes by multiprocessing's 'spawn'."
-            )
         self.require_caller(method)
         if not self._in_call.acquire(blocking=False):
             raise self._wrong_thread(method, "is in use by another thread")
@@ -91,7 +85,13 @@ class ThreadOwnership:
             self._owner = threading.current_thread()
 
     def require_caller(self, method: str) -> None:
-        """Raise WrongThreadError where another thread owns the client."""
+        """Raise WrongThreadError where another thread owns the client, ClientClosedError in a forked process."""
+        if self.is_forked_copy:
+            raise ClientClosedError(
+                f"{self._client}.{method}() was called in process {os.getpid()}, which was forked after this "
+                f"{self._client} was built: its connections and the client library's threads are the parent's. Build "
+                "clients in the process that uses them, or start processes by multiprocessing's 'spawn'."
+            )
         if self._owner is not threading.current_thread() and (other := self._other_owner) is not None:
             raise self._wrong_thread(method, f"belongs to thread {other.name!r}")
 
@@ -195,9 +195,6 @@ class NeverBuilt:
         if method.startswith("_"):
             raise AttributeError(method)
         return self.admit(method, claims=False)
-
-    def hand_over(self) -> None:
-        """Do nothing: a client that was never built has no owner."""
 
 
 class _Owned(Protocol):

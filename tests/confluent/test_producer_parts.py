@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import EosProducer
+from eos_client.clients.transaction_outputs import write_by
 from eos_client.confluent.failures.producer_failures import NotInitialisedError
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.producer.library_producer import LibraryProducer
-from eos_client.clients.transaction_outputs import write_by
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition, ProducerLimits
