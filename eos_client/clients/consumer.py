@@ -16,7 +16,7 @@ from eos_client.completion import Completion
 from eos_client.config.client_settings import merged_settings
 from eos_client.config.secret_settings import MaskedSettings
 from eos_client.confluent.call_marks import enter
-from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer, Delivery
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures.client_failures import not_to_be_copied
@@ -31,6 +31,7 @@ from eos_client.confluent.thread_ownership import (
     refuse_nested,
 )
 from eos_client.core.commit_gate import CommitGate, GateSettings
+from eos_client.core.hand_over import HandOver
 from eos_client.core.model import InputPartition
 from eos_client.core.partition_events import (
     EventsTaken,
@@ -202,16 +203,16 @@ class EosConsumer:
         self._unmatched.report()
         session = self.open_work.session
         if session is not None and session.block.is_open:
-            records, delivery = self._next_in_block(session, count, timeout)
+            records, hand_over = self._next_in_block(session, count, timeout)
         else:
             self._require_not_closed()
             self.member.fetching.begin_call()
-            delivery = self.member.next_delivery(count, timeout)
-            records = delivery.messages
+            hand_over = self.member.next_hand_over(count, timeout)
+            records = hand_over.messages
             if session is not None and session.state.outcome_is_pending:
                 session.raise_callback_failure()  # of a commit in a revoke callback of this very call
         found = self._deserializers.records(records)
-        self._state_with_records = self.member.handed_over(delivery)
+        self._state_with_records = self.member.handed_over(hand_over)
         return found
 
     def _require_not_closed(self) -> None:
@@ -234,22 +235,22 @@ class EosConsumer:
             self._lag_reported = lag
             self._hook(LagMeasured(records=lag))
 
-    def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> tuple[list[Any], Delivery]:
+    def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> tuple[list[Any], HandOver]:
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         with session.block.reading:
             self._require_not_closed()
             self.member.fetching.begin_call()
             self._missing.require()
             while True:
-                delivery = self.member.next_delivery(count, timeout)
+                hand_over = self.member.next_hand_over(count, timeout)
                 session.raise_callback_failure()
                 session.block.check()
-                records = delivery.messages
-                if delivery.has_events:
-                    self._table.tell(EventsTaken(*delivery))
+                records = hand_over.messages
+                if hand_over.has_events:
+                    self._table.tell(EventsTaken(hand_over.runs, hand_over.waiting))
                     records = self._events.records(records)
-                if records or not delivery.runs or self._clock() >= deadline:
-                    return records, delivery
+                if records or not hand_over.runs or self._clock() >= deadline:
+                    return records, hand_over
                 timeout = min(timeout, max(0.0, deadline - self._clock()))
 
     @owned(exclusive=True, allow_in_callbacks=True)

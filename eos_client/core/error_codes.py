@@ -110,6 +110,9 @@ END_UNKNOWN = frozenset({"NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE", "OF
 PARTITION_END = "_PARTITION_EOF"
 """No failure: a partition was read to its end, which ``enable.partition.eof`` has librdkafka say."""
 
+RESET_FORBIDDEN = "_AUTO_OFFSET_RESET"
+"""There is no offset to go on at, or the log does not reach it, and ``auto.offset.reset=error`` allows no other."""
+
 # -- the group -------------------------------------------------------------------------------------------------------
 
 GENERATION_REFUSED = frozenset({"ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH"})

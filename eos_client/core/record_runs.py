@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain, groupby, pairwise
 from typing import Any, NamedTuple
 
-from eos_client.core.error_codes import PARTITION_END
+from eos_client.core.error_codes import PARTITION_END, RESET_FORBIDDEN
 from eos_client.core.leader_epochs import EpochChanges, epoch_at
 from eos_client.core.model import InputPartition, OffsetGaps, Partitions
 
@@ -21,7 +21,8 @@ class Run(NamedTuple):
     spans of offsets that hold no record, such as transaction markers, aborted and compacted records. ``is_error``: only
     error events, which carry no work. ``leaves_with_partition``: of no use without the partition, as records and the
     end of the partition are. Other errors are reported once, and some of them under a partition that they are not
-    about: librdkafka reports a deleted topic as an event of its partition 0.
+    about: librdkafka reports a deleted topic as an event of its partition 0. ``forbids_reset``: the events say that the
+    partition cannot be read on, because ``auto.offset.reset=error`` allows no other offset.
     """
 
     partition: InputPartition
@@ -32,6 +33,7 @@ class Run(NamedTuple):
     gaps: OffsetGaps = ()
     is_error: bool = False
     leaves_with_partition: bool = True
+    forbids_reset: bool = False
 
     @property
     def leader_epoch(self) -> int | None:
@@ -87,9 +89,9 @@ def _with_events(messages: Iterable[Any]) -> list[Run]:
         if event is None:
             found += _ascending(InputPartition(*partition), list(group))
         else:
-            is_end = event == PARTITION_END
-            run = Run(InputPartition(*partition), list(group), is_error=True, leaves_with_partition=is_end)
-            found.append(run)
+            run = Run(InputPartition(*partition), list(group), is_error=True)
+            is_end, forbids_reset = event == PARTITION_END, event == RESET_FORBIDDEN
+            found.append(run._replace(leaves_with_partition=is_end, forbids_reset=forbids_reset))
     return found
 
 

@@ -422,7 +422,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
         A batch transform may be slow on small batches, so it gets the batch whole.
         """
-        if self._member.has_delivered_events:
+        if self._member.has_handed_over_events:
             batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
         pace, done = self._pace, 0

@@ -32,7 +32,7 @@ from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.library_producer import LibraryProducer
 from eos_client.confluent.producer.registration import Registration
-from eos_client.core import commit_gate, partition_states
+from eos_client.core import commit_gate, hand_over, partition_states, record_runs
 from eos_client.core.commit_gate import CommitGate, GateEvent, HoldEnded
 from eos_client.core.model import GroupGeneration, Outcome
 from eos_client.core.partition_events import Chosen, WorkTakenBack
@@ -178,7 +178,7 @@ def _revocation_is_not_undone() -> Patch:
 
 @contextlib.contextmanager
 def _goes_on_without_a_start() -> Iterator[None]:
-    unheard = mock.patch.object(confluent_consumer, "forbidden_reset", return_value=None)
+    unheard = mock.patch.object(record_runs, "RESET_FORBIDDEN", "")
     with unheard, mock.patch.object(StartOffsets, "require_starts", return_value=None):
         yield
 
@@ -226,7 +226,7 @@ def _seeks_are_undone() -> Patch:
 
 
 def _paused_records_come_out() -> Patch:
-    return mock.patch.object(confluent_consumer, "take", lambda waiting, count, _: take(waiting, count, frozenset()))
+    return mock.patch.object(hand_over, "take", lambda waiting, count, _: take(waiting, count, frozenset()))
 
 
 def _holds_never_end() -> Patch:

@@ -54,7 +54,6 @@ def test_a_truncation_that_the_library_reports_is_no_missing_offset():
     text = "Partition log truncation detected at offset 7 (leader epoch 0): Local: Partition log truncation detected"
     event = SimpleNamespace(error=lambda: KafkaError(KafkaError._AUTO_OFFSET_RESET, text), offset=lambda: None)
     refusal = forbidden_reset(InputPartition("orders", 2), event)
-    assert refusal is not None
     assert text in str(refusal)
     assert "set it to where the new records are to be read from" in str(refusal)
     assert (refusal.topic, refusal.partition, refusal.offset) == ("orders", 2, None)

@@ -288,10 +288,10 @@ def test_an_event_between_records_hides_no_truncation(member):
     member.table.tell(HandedOver(member.state.waiting, (), UNJOINED))
     end = Run(ZERO, (Message(0, 9, EOF),), is_error=True)
     member.table.tell(Fetched((end, Run(ZERO, (5, 6), 5, 7, ((5, 4),)))))
-    assert member._deliverable(10).runs == (end,)
+    assert member._from_waiting(10).runs == (end,)
     member.table.tell(HandedOver((end,), member.state.waiting[1:], UNJOINED))
     with pytest.raises(InputPositionError):
-        member._deliverable(10)
+        member._from_waiting(10)
 
 
 @pytest.mark.parametrize("in_callback", [False, True])

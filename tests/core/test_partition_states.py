@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
+from eos_client.core.hand_over import HandOver, LogTooShort, TruncatedLog, next_hand_over
 from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition
 from eos_client.core.partition_events import (
@@ -28,7 +29,6 @@ from eos_client.core.partition_events import (
     LibraryCallBegan,
     LibraryPauses,
     LibraryResumed,
-    Misplaced,
     Passed,
     Paused,
     PauseOfAllBegan,
@@ -46,10 +46,10 @@ from eos_client.core.partition_events import (
     WaitingGivenBack,
     WorkTakenBack,
 )
-from eos_client.core.partition_row import BEGINNING, ResetPolicy, Start
+from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, ResetPolicy, Start
 from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.passed_offsets import PassedOffset, passed_run
-from eos_client.core.record_runs import Run, message_count, messages_of, runs, take
+from eos_client.core.record_runs import Run, message_count, messages_of, runs
 from tests.core.fetched_messages import Message
 
 GENERATION = GroupGeneration(1, "member")
@@ -249,10 +249,8 @@ class Partitions(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 8))
     def is_handed_over(self, count: int) -> None:
-        if self.state.truncations:
-            return
-        taken, waiting = self.deliverable(count)
-        for message in messages_of(taken):
+        hand_over = self.next_hand_over(count)
+        for message in hand_over.messages:
             place = place_of(message)
             if message.failed is not None:
                 self.news -= 1
@@ -260,17 +258,26 @@ class Partitions(RuleBasedStateMachine):
             assert message.at == record_at_or_after(self.following[place]), message
             self.first.setdefault(place, message.at)
             self.following[place] = message.at + 1
-        self.tell(HandedOver(taken, waiting, GENERATION))
-        assert self.state.has_unprocessed or all(run.is_error for run in taken)
+        self.tell(HandedOver(hand_over.runs, hand_over.waiting, GENERATION))
+        assert self.state.has_unprocessed or all(run.is_error for run in hand_over.runs)
 
-    def deliverable(self, count: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
-        """What comes before the first misplaced record, whose partition is sought again."""
-        taken, waiting = take(self.state.waiting, count, self.state.paused)
-        if (misplaced := self.state.first_misplaced(taken)) is None:
-            return taken, waiting
-        partition, end = misplaced.run.partition, misplaced.at
-        self.tell(Misplaced(partition))
-        return taken[:end], tuple(r for r in (*taken[end:], *waiting) if r.partition != partition or r.is_error)
+    def next_hand_over(self, count: int) -> HandOver:
+        """What may be handed over now, which is nothing where it is refused."""
+        hand_over = next_hand_over(self.state, count)
+        if self.state.truncations:
+            assert isinstance(hand_over.refusal, TruncatedLog)
+            assert not hand_over.runs
+            return hand_over
+        if hand_over.misplaced is not None:
+            hand_over = hand_over.given_log_end(self.data.draw(st.sampled_from([None, 1000])))
+        if hand_over.event is not None:
+            self.tell(hand_over.event)
+        if isinstance(hand_over.refusal, LogTooShort):
+            assert self.state.row(hand_over.refusal.partition).attempts == SEEK_ATTEMPTS_MAX
+        elif hand_over.refusal is not None:  # no log of this model is truncated, so one of the epochs is not known
+            assert isinstance(hand_over.refusal, TruncatedLog)
+            assert None in {hand_over.refusal.misplacement.expected_epoch, hand_over.refusal.misplacement.found_epoch}
+        return hand_over
 
     @rule(partition=partitions)
     def starts_over(self, partition: InputPartition) -> None:
@@ -329,7 +336,7 @@ class Partitions(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3))
     def is_put_back(self, count: int) -> None:
         before = dict(self.following), dict(self.first), self.news
-        taken, waiting = self.deliverable(count)
+        taken, waiting, *_ = self.next_hand_over(count)
         if self.state.truncations:
             return
         self.state = replace(self.state, waiting=(*taken, *waiting))

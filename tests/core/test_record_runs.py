@@ -13,8 +13,14 @@ from eos_client.core.model import InputPartition
 from eos_client.core.record_runs import Run, message_count, messages_of, runs, take
 from tests.core.fetched_messages import EOF, ONE, ZERO, Message, places
 
-TRANSPORT, ALL_DOWN, TOO_LATE = map(
-    KafkaError, (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MAX_POLL_EXCEEDED)
+TRANSPORT, ALL_DOWN, TOO_LATE, NO_RESET = map(
+    KafkaError,
+    (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError._AUTO_OFFSET_RESET,
+    ),
 )
 NONE: frozenset[InputPartition] = frozenset()
 
@@ -100,6 +106,12 @@ def test_an_event_without_a_topic_does_not_name_the_records(one_topic):
 def test_records_and_the_end_leave_with_their_partition(error, leaves):
     (run,) = runs([Message(0, 7, error)])
     assert run.leaves_with_partition is leaves
+
+
+@pytest.mark.parametrize(("error", "forbids"), [(NO_RESET, True), (EOF, False), (TRANSPORT, False), (None, False)])
+def test_an_event_without_an_allowed_offset_forbids_a_reset(error, forbids):
+    (run,) = runs([Message(0, 7, error)])
+    assert run.forbids_reset is forbids
 
 
 # -- what a run says ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException
 
@@ -38,6 +38,15 @@ from eos_client.confluent.failures.position_failures import (
 )
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
+from eos_client.core.hand_over import (
+    ForbiddenReset,
+    HandOver,
+    LogTooShort,
+    Refusal,
+    ReplacedTopic,
+    TruncatedLog,
+    next_hand_over,
+)
 from eos_client.core.membership_events import AssignmentTakenOver, TopicsAssigned
 from eos_client.core.model import InputPartition, InputPositions, Partitions
 from eos_client.core.partition_events import (
@@ -50,43 +59,24 @@ from eos_client.core.partition_events import (
     HandedOver,
     LibraryPauses,
     LibraryResumed,
-    Misplaced,
     Passed,
     Paused,
     Processed,
     PutBack,
     Resumed,
     RewindsRepeated,
-    Truncated,
     UnassignedByHand,
     WorkForgotten,
     WorkTakenBack,
 )
 from eos_client.core.partition_row import BEGINNING
-from eos_client.core.partition_states import ConsumerState, MisplacedRun, apply
+from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.passed_offsets import PassedOffset, passed_run, without_offsets_log
-from eos_client.core.record_runs import Run, message_count, messages_of, runs, take, without_partitions
+from eos_client.core.record_runs import Run, message_count, runs
 from eos_client.errors import ClientClosedError
 from eos_client.ports import Clock, MembershipSnapshot, input_partition, input_partitions
 
 _GROUP_DECIDES = (OFFSET_STORED, OFFSET_INVALID)
-
-
-class Delivery(NamedTuple):
-    """``runs`` that are about to be handed over, and those that go on ``waiting``."""
-
-    runs: tuple[Run, ...]
-    waiting: tuple[Run, ...]
-
-    @property
-    def messages(self) -> list[Any]:
-        """The messages of its runs."""
-        return messages_of(self.runs)
-
-    @property
-    def has_events(self) -> bool:
-        """Whether there are error events among its messages."""
-        return any(run.is_error for run in self.runs)
 
 
 class ConfluentConsumer:
@@ -96,7 +86,7 @@ class ConfluentConsumer:
     ``report`` receives what ``close`` could not do or does not raise, and what keeps records waiting.
     ``settings`` are librdkafka's, with the defaults of this package. ``work_since``: when the first record of the open
     work was handed over, by the clock.
-    ``has_delivered_events``: whether error events are among what was handed over last.
+    ``has_handed_over_events``: whether error events are among what was handed over last.
     ``was_abandoned``: the client library did not close in time, so leaving the group was not confirmed.
     """
 
@@ -124,7 +114,7 @@ class ConfluentConsumer:
         self.membership = Membership(self.library, ownership, table, self.starts, clock)
         self.fetching = Fetching(self.library, self.membership, ownership, table, self.starts, clock)
         self.work_since = 0.0
-        self.has_delivered_events = False
+        self.has_handed_over_events = False
         self.was_abandoned = False
 
     # -- what is known -----------------------------------------------------------------------------------------------
@@ -201,14 +191,14 @@ class ConfluentConsumer:
     # A record at an unexpected offset is not handed over, nor one of a topic that was deleted and recreated. Seeks and
     # put_back() change the next expected offset.
 
-    def next_delivery(self, count: int, timeout: float) -> Delivery:
+    def next_hand_over(self, count: int, timeout: float) -> HandOver:
         """Return up to ``count`` messages within ``timeout`` seconds; `handed_over` counts them as handed over.
 
         Fewer messages than ``count`` are too few for a batch, so what the library has already is fetched as well.
         """
         count = operator.index(count)  # the client library takes a TypeError for an exception out of a callback
         if self.library.fatal is not None:
-            return Delivery(self.fetching.last_events(), ())
+            return HandOver(self.fetching.last_events(), ())
         self.starts.require_starts()
         if self.membership.state.needs_sync:
             self.fetching.drain_in_call()
@@ -217,7 +207,7 @@ class ConfluentConsumer:
             self.fetching.fetch_in_time(count, timeout)
         elif ready_count < count:
             self.fetching.fetch(count - ready_count, 0)
-        return self._deliverable(count)
+        return self._from_waiting(count)
 
     def _ready_count(self) -> int:
         state = self.table.state
@@ -226,67 +216,47 @@ class ConfluentConsumer:
         paused = state.paused
         return message_count(run for run in state.waiting if run.partition not in paused)
 
-    def _deliverable(self, count: int) -> Delivery:
-        """Return what may be handed over now, up to the first run that may not; raises why where that comes first."""
-        state = self.table.state
-        for topic in state.replaced_topics:
-            raise self._refused(topic_replaced(topic))
-        if state.stopping:
-            for partition, misplacement in state.truncations.items():
-                raise self._refused(log_truncated(partition, misplacement))
-        taken, waiting = take(state.waiting, count, state.paused)
-        misplaced = state.first_misplaced(taken)
-        end = len(taken) if misplaced is None else misplaced.at
-        for index, run in enumerate(taken[:end]):
-            if run.is_error and (refusal := self._refusal_of_events(run)) is not None:
-                return self._delivered_up_to(index, taken, waiting, refusal)
-        if misplaced is None:
-            return Delivery(taken, waiting)
-        refusal = self._refusal_of_misplaced(misplaced)
-        if refusal is None:
-            return Delivery(taken[:end], without_partitions((*taken[end:], *waiting), {misplaced.run.partition}))
-        return self._delivered_up_to(end, taken, waiting, refusal)
+    def _from_waiting(self, count: int) -> HandOver:
+        """Return up to ``count`` messages that wait; raises why none of them may be handed over."""
+        hand_over = next_hand_over(self.table.state, count)
+        for run in hand_over.runs:
+            if run.is_error:
+                self.library.record_fatal(run.messages)
+        if hand_over.misplaced is not None:
+            hand_over = hand_over.given_log_end(self.library.end_of(hand_over.misplaced.run.partition))
+        if hand_over.event is not None:
+            self.table.tell(hand_over.event)
+        if hand_over.refusal is not None:
+            error = self._error_of(hand_over.refusal)
+            self.table.tell(CallEnded())
+            raise error
+        return hand_over
 
-    def _delivered_up_to(
-        self, end: int, taken: tuple[Run, ...], waiting: tuple[Run, ...], refusal: Exception
-    ) -> Delivery:
-        """Return the runs before ``end``, at which nothing may be handed over; raises ``refusal`` if there are none."""
-        if end == 0:
-            raise self._refused(refusal)
-        return Delivery(taken[:end], (*taken[end:], *waiting))
+    def _error_of(self, refusal: Refusal) -> Exception:
+        match refusal:
+            case ReplacedTopic(topic):
+                return topic_replaced(topic)
+            case TruncatedLog(partition, misplacement):
+                return log_truncated(partition, misplacement)
+            case LogTooShort(partition, expected, found):
+                return beyond_the_end(partition, expected, found)
+            case ForbiddenReset(partition, event, start_is_unknown):
+                return self._forbidden_reset(partition, event, start_is_unknown=start_is_unknown)
 
-    def _refused(self, refusal: Exception) -> Exception:
-        self.table.tell(CallEnded())
-        return refusal
+    def _forbidden_reset(self, partition: InputPartition, event: Any, *, start_is_unknown: bool) -> Exception:
+        """Return the error of ``event``; another one where the group does have an offset to start at, or may have."""
+        if start_is_unknown and says_no_offset(event):
+            committed = self.library.committed_offsets([partition])
+            if committed is None or partition in committed:
+                return start_forgotten(partition, None if committed is None else committed[partition].offset)
+        return forbidden_reset(partition, event)
 
-    def _refusal_of_events(self, run: Run) -> Exception | None:
-        self.library.record_fatal(run.messages)
-        partition, event = run.partition, run.messages[0]
-        refusal = forbidden_reset(partition, event)
-        if refusal is None or not (says_no_offset(event) and self.table.state.row(partition).start_is_unknown):
-            return refusal
-        committed = self.library.committed_offsets([partition])
-        if committed is not None and partition not in committed:
-            return refusal
-        return start_forgotten(partition, None if committed is None else committed[partition].offset)
-
-    def _refusal_of_misplaced(self, misplaced: MisplacedRun) -> KafkaException | None:
-        """Return the error of a truncated log, or of one that ends too early; None where it is to be sought again."""
-        partition, misplacement = misplaced.run.partition, misplaced.misplacement
-        if misplaced.shows_truncation:
-            self.table.tell(Truncated(partition, misplacement))
-            return log_truncated(partition, misplacement)
-        if misplaced.is_to_be_sought(self.library.end_of(partition)):
-            self.table.tell(Misplaced(partition))
-            return None
-        return beyond_the_end(partition, misplacement.expected, misplacement.found)
-
-    def handed_over(self, delivery: Delivery) -> ConsumerState:
-        """Record when work began, and whether events are delivered; return the state that the call assigns last."""
-        self.has_delivered_events = delivery.has_events
-        if delivery.runs and not self.table.state.positions:
+    def handed_over(self, hand_over: HandOver) -> ConsumerState:
+        """Record when work began, and whether events are handed over; return the state that the call assigns last."""
+        self.has_handed_over_events = hand_over.has_events
+        if hand_over.runs and not self.table.state.positions:
             self.work_since = self._clock()
-        handed_over = HandedOver(delivery.runs, delivery.waiting, self.membership.state.synced_generation)
+        handed_over = HandedOver(hand_over.runs, hand_over.waiting, self.membership.state.synced_generation)
         return apply(self.table.state, handed_over)
 
     @owned(claims=True)
@@ -298,7 +268,7 @@ class ConfluentConsumer:
         """
         self.fetching.begin_call()
         passed = tuple(self._passed_runs())
-        self.table.state = self.handed_over(Delivery(passed, self.table.state.waiting))
+        self.table.state = self.handed_over(HandOver(passed, self.table.state.waiting))
         return bool(passed)
 
     def _passed_runs(self) -> list[Run]:

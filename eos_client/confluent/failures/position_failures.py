@@ -26,11 +26,9 @@ class KafkaInputPositionError(FromKafka, errors.InputPositionError):
         self.topic, self.partition, self.offset = topic, partition, offset
 
 
-def forbidden_reset(partition: InputPartition, message: Any) -> KafkaInputPositionError | None:
-    """Return the error if ``message`` says that the library may not go on, under ``auto.offset.reset=error``."""
+def forbidden_reset(partition: InputPartition, message: Any) -> KafkaInputPositionError:
+    """Return the error for the event ``message``: the library may not go on, under ``auto.offset.reset=error``."""
     error = message.error()
-    if error is None or error.code() != _NO_RESET:
-        return None
     if _LOG_TRUNCATION in error.str():
         return _refused_for_truncation(error, partition, f"{partition} cannot be read on: {error.str()}.", None)
     if says_no_offset(message):

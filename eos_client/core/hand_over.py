@@ -1,0 +1,115 @@
+"""Decides what a call hands over to the application, or why it hands over nothing.
+
+`next_hand_over` judges the runs that wait, in their order. A run that may not be handed over stops those after it, but
+not those before it: they are handed over first, and a later call, which meets that run first, is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from eos_client.core.leader_epochs import Misplacement
+from eos_client.core.model import InputPartition
+from eos_client.core.partition_events import Misplaced, Truncated
+from eos_client.core.partition_states import ConsumerState, MisplacedRun
+from eos_client.core.record_runs import Run, messages_of, take, without_partitions
+
+
+class ReplacedTopic(NamedTuple):
+    """The ``topic`` was deleted and created again."""
+
+    topic: str
+
+
+class TruncatedLog(NamedTuple):
+    """The log of ``partition`` was truncated (KIP-320)."""
+
+    partition: InputPartition
+    misplacement: Misplacement
+
+
+class ForbiddenReset(NamedTuple):
+    """``event`` says that ``partition`` cannot be read on, and ``auto.offset.reset=error`` allows no other offset.
+
+    ``start_is_unknown``: the group has not said yet where the partition starts.
+    """
+
+    partition: InputPartition
+    event: Any
+    start_is_unknown: bool
+
+
+class LogTooShort(NamedTuple):
+    """The log of ``partition`` ends before the ``expected`` offset; the library has offered the record at ``found``."""
+
+    partition: InputPartition
+    expected: int
+    found: int
+
+
+Refusal = ReplacedTopic | TruncatedLog | ForbiddenReset | LogTooShort
+
+
+class HandOver(NamedTuple):
+    """The ``runs`` that one call hands over, and those that go on ``waiting``.
+
+    ``refusal``: why nothing is handed over. ``event``: what the state must be told first. ``misplaced``: the run after
+    ``runs`` that begins too early; `given_log_end` decides about it.
+    """
+
+    runs: tuple[Run, ...]
+    waiting: tuple[Run, ...]
+    refusal: Refusal | None = None
+    event: Misplaced | Truncated | None = None
+    misplaced: MisplacedRun | None = None
+
+    @property
+    def messages(self) -> list[Any]:
+        """The messages of its runs."""
+        return messages_of(self.runs)
+
+    @property
+    def has_events(self) -> bool:
+        """Whether there are error events among its messages."""
+        return any(run.is_error for run in self.runs)
+
+    def given_log_end(self, end: int | None) -> HandOver:
+        """Decide about the ``misplaced`` run, whose log has this ``end``; None: not known.
+
+        Its partition is sought again, or refused because its log ends before the expected offset.
+        """
+        if self.misplaced is None:
+            return self
+        partition, misplacement = self.misplaced.run.partition, self.misplaced.misplacement
+        if self.misplaced.is_to_be_sought(end):
+            waiting = without_partitions(self.waiting, {partition})
+            return HandOver(self.runs, waiting, event=Misplaced(partition))
+        refusal = LogTooShort(partition, misplacement.expected, misplacement.found)
+        return HandOver(self.runs, self.waiting, None if self.runs else refusal)
+
+
+def next_hand_over(state: ConsumerState, count: int) -> HandOver:
+    """Return what may be handed over of the first ``count`` messages that wait and are not paused."""
+    if state.replaced_topics:
+        return HandOver((), state.waiting, ReplacedTopic(next(iter(state.replaced_topics))))
+    if state.stopping and (truncations := state.truncations):
+        return HandOver((), state.waiting, TruncatedLog(*next(iter(truncations.items()))))
+    taken, waiting = take(state.waiting, count, state.paused)
+    misplaced = state.first_misplaced(taken)
+    end = len(taken) if misplaced is None else misplaced.at
+    for index, run in enumerate(taken[:end]):
+        if run.forbids_reset:
+            start_is_unknown = state.row(run.partition).start_is_unknown
+            return _up_to(index, taken, waiting, ForbiddenReset(run.partition, run.messages[0], start_is_unknown))
+    if misplaced is None:
+        return HandOver(taken, waiting)
+    if misplaced.shows_truncation:
+        partition, misplacement = misplaced.run.partition, misplaced.misplacement
+        before = _up_to(end, taken, waiting, TruncatedLog(partition, misplacement))
+        return before._replace(event=Truncated(partition, misplacement))
+    return HandOver(taken[:end], (*taken[end:], *waiting), misplaced=misplaced)
+
+
+def _up_to(end: int, taken: tuple[Run, ...], waiting: tuple[Run, ...], refusal: Refusal) -> HandOver:
+    """Return the runs before ``end``; the ``refusal`` of the one there if it comes first."""
+    return HandOver(taken[:end], (*taken[end:], *waiting), None if end else refusal)
