@@ -7,10 +7,12 @@ gate decides on it, and an abort goes back to where it began.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from eos_client.core.internal_logs import OFFSETS_LOG
 from eos_client.core.model import InputPartition, Partitions
+from eos_client.core.partition_states import ConsumerState
 from eos_client.core.record_runs import Run
 
 LOOK_INTERVAL_S = 1.0
@@ -24,12 +26,49 @@ class PassedOffset(NamedTuple):
     leader_epoch: int | None
 
 
+PassedOffsets = Mapping[InputPartition, PassedOffset]
+
+
+class PositionsToRead(NamedTuple):
+    """What shows which offsets were passed: the library's positions of ``partitions``, read after a seek of others.
+
+    ``sought_again``: nothing has come of them since they were sought, so the client library may be elsewhere.
+    """
+
+    sought_again: Partitions
+    partitions: Partitions
+
+
+def positions_to_read(state: ConsumerState, assigned: Partitions) -> PositionsToRead:
+    """Return the partitions to look at, of those ``assigned``: where records wait, they come before what was passed."""
+    ready = assigned - {run.partition for run in state.waiting if not run.is_error}
+    sought_again = ready & state.sought_without_records
+    return PositionsToRead(sought_again, without_offsets_log(ready - sought_again))
+
+
 def without_offsets_log(partitions: Partitions) -> Partitions:
     """Return ``partitions`` without those of ``__consumer_offsets``.
 
     Each commit writes its offsets and its marker there, so the end of such a partition would never be reached.
     """
     return frozenset(partition for partition in partitions if partition.topic != OFFSETS_LOG)
+
+
+def passed_before_a_record(state: ConsumerState, passed: PassedOffsets) -> tuple[Run, ...]:
+    """Return an empty run for each partition of which offsets were ``passed`` before any record came.
+
+    It is treated as a first record is: the client library may have started elsewhere, and it asks the broker whether
+    the log was truncated only where it is sought with a leader epoch.
+    """
+    starting = ((p, passed[p]) for p in passed.keys() & state.awaiting_first)
+    return tuple(Run(p, (), offset, offset, ((offset, epoch),)) for p, (offset, epoch) in starting)
+
+
+def passed_runs(state: ConsumerState, passed: PassedOffsets, first: Iterable[Run]) -> tuple[Run, ...]:
+    """Return what was ``passed`` as runs without records; ``first`` are those of `passed_before_a_record`."""
+    following = passed.keys() - {run.partition for run in first}
+    found = (passed_run(partition, state.row(partition).next, passed[partition]) for partition in following)
+    return tuple(run for run in found if run is not None)
 
 
 def passed_run(partition: InputPartition, next_offset: int | None, passed: PassedOffset) -> Run | None:

@@ -48,8 +48,8 @@ from eos_client.core.partition_events import (
 )
 from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, ResetPolicy, Start
 from eos_client.core.partition_states import ConsumerState, apply
-from eos_client.core.passed_offsets import PassedOffset, passed_run
-from eos_client.core.record_runs import Run, message_count, messages_of, runs
+from eos_client.core.passed_offsets import PassedOffset, passed_before_a_record, passed_runs, positions_to_read
+from eos_client.core.record_runs import message_count, messages_of, runs
 from tests.core.fetched_messages import Message
 
 GENERATION = GroupGeneration(1, "member")
@@ -296,29 +296,23 @@ class Partitions(RuleBasedStateMachine):
         if self.state.truncations:
             return
         self.tell(CallBegan())
-        waiting = {run.partition for run in self.state.waiting if not run.is_error}
-        ours = self.library.positions.keys() - waiting
-        sought_without_records = frozenset(p for p in ours if self.state.row(p).fetched_up_to is not None)
-        self.tell(RewindsRepeated(sought_without_records))
-        for partition in sought_without_records:
+        sought_again, partitions = positions_to_read(self.state, frozenset(self.library.positions))
+        self.tell(RewindsRepeated(sought_again))
+        for partition in sought_again:
             self.library.drop(partition)  # nothing stale follows a seek outside of every callback
         self.perform_due(may_break_off=False)
-        handed = {p: self.library.handed[p] for p in ours & self.library.handed.keys() - sought_without_records}
+        handed = {p: self.library.handed[p] for p in partitions & self.library.handed.keys()}
         passed = {p: PassedOffset(record_at_or_after(at), at // 10) for p, at in handed.items()}
-        starting = frozenset(p for p in passed if self.state.row(p).awaits_first_record)
-        first = tuple(Run(p, (), passed[p].offset, passed[p].offset, ((passed[p].offset, None),)) for p in starting)
+        first = passed_before_a_record(self.state, passed)
         if self.state.due_starts(first, is_time=True):
             self.find_starts(is_answered=True)
         self.tell(Passed(first))
-        found = []
-        for partition in passed.keys() - starting:
-            run = passed_run(partition, self.state.row(partition).next, passed[partition])
-            if run is not None and self.state.row(partition).is_plain:
-                found.append(run)
-                assert record_at_or_after(self.following[partition]) == run.next_offset
-                self.first.setdefault(partition, run.first_offset)
-                self.following[partition] = run.next_offset
-        self.tell(HandedOver(tuple(found), self.state.waiting, GENERATION))
+        found = passed_runs(self.state, passed, first)
+        for partition, _, first_offset, next_offset, *_ in found:
+            assert record_at_or_after(self.following[partition]) == next_offset
+            self.first.setdefault(partition, first_offset)
+            self.following[partition] = next_offset
+        self.tell(HandedOver(found, self.state.waiting, GENERATION))
         self.perform_due()
 
     @rule(is_lost=st.booleans())

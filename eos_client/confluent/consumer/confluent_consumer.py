@@ -71,7 +71,7 @@ from eos_client.core.partition_events import (
 )
 from eos_client.core.partition_row import BEGINNING
 from eos_client.core.partition_states import ConsumerState, apply
-from eos_client.core.passed_offsets import PassedOffset, passed_run, without_offsets_log
+from eos_client.core.passed_offsets import passed_before_a_record, passed_runs, positions_to_read
 from eos_client.core.record_runs import Run, message_count, runs
 from eos_client.errors import ClientClosedError
 from eos_client.ports import Clock, MembershipSnapshot, input_partition, input_partitions
@@ -267,34 +267,22 @@ class ConfluentConsumer:
         away until something comes from there.
         """
         self.fetching.begin_call()
-        passed = tuple(self._passed_runs())
+        passed = self._passed_runs()
         self.table.state = self.handed_over(HandOver(passed, self.table.state.waiting))
         return bool(passed)
 
-    def _passed_runs(self) -> list[Run]:
+    def _passed_runs(self) -> tuple[Run, ...]:
         table = self.table
-        ours = self.membership.state.assigned - {run.partition for run in table.state.waiting if not run.is_error}
-        sought_without_records = ours & table.state.sought_without_records
-        table.tell(RewindsRepeated(sought_without_records))
+        sought_again, partitions = positions_to_read(table.state, self.membership.state.assigned)
+        table.tell(RewindsRepeated(sought_again))
         table.perform_due()
-        passed = self.library.passed_offsets(without_offsets_log(ours - sought_without_records))
-        starting = passed.keys() & table.state.awaiting_first
-        self._check_starts({partition: passed[partition] for partition in starting})
-        next_offsets = {partition: table.state.row(partition).next for partition in passed.keys() - starting}
-        found = [passed_run(partition, following, passed[partition]) for partition, following in next_offsets.items()]
-        return [run for run in found if run is not None]
-
-    def _check_starts(self, passed: Mapping[InputPartition, PassedOffset]) -> None:
-        """Seek the partitions whose start has ``passed`` offsets without a record before any record came.
-
-        They are treated as a first record is: the client library may have started elsewhere, and it asks the broker
-        whether the log was truncated only where it is sought with a leader epoch.
-        """
-        if passed:
-            first = tuple(Run(p, (), offset, offset, ((offset, epoch),)) for p, (offset, epoch) in passed.items())
+        passed = self.library.passed_offsets(partitions)
+        first = passed_before_a_record(table.state, passed)
+        if first:
             self.starts.find_due(first)
-            self.table.tell(Passed(first))
-            self.table.perform_due()
+            table.tell(Passed(first))
+            table.perform_due()
+        return passed_runs(table.state, passed, first)
 
     @owned()
     def put_back(self, batch: Sequence[Any]) -> None:
