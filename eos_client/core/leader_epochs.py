@@ -48,6 +48,11 @@ def epoch_at(changes: EpochChanges, offset: int) -> int | None:
     return changes[index - 1][1] if index else None
 
 
+def changes_up_to(changes: EpochChanges, offset: int) -> EpochChanges:
+    """Return ``changes`` without those after ``offset``, where a log is read again that may have been truncated."""
+    return changes[: bisect.bisect_right(changes, offset, key=_OFFSET)]
+
+
 def with_epoch_at(changes: EpochChanges, offset: int, epoch: int | None) -> EpochChanges:
     """Return ``changes`` with the epoch of the record at ``offset``, or of the one before it, if reading begins there.
 

@@ -13,7 +13,7 @@ from enum import Enum
 import msgspec
 from msgspec.structs import replace
 
-from eos_client.core.leader_epochs import EpochChanges, Misplacement, with_epoch_at
+from eos_client.core.leader_epochs import EpochChanges, Misplacement, changes_up_to, with_epoch_at
 from eos_client.core.model import GroupGeneration, InputPosition
 from eos_client.core.record_runs import Run
 
@@ -270,6 +270,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         position = InputPosition(run.first_offset, run.next_offset, generation, run.leader_epoch, run.gaps)
         epochs = self.epochs
         if not epochs or epochs[-1][1] != run.leader_epoch or epochs[-1][0] > run.first_offset:
+            epochs = changes_up_to(epochs, run.first_offset)
             for offset, epoch in run.epochs:
                 epochs = with_epoch_at(epochs, offset, epoch)
         work = position if self.work is None else self.work.followed_by(position)

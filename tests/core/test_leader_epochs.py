@@ -2,7 +2,14 @@
 
 import pytest
 
-from eos_client.core.leader_epochs import _CHANGES_MAX, EpochChanges, Misplacement, epoch_at, with_epoch_at
+from eos_client.core.leader_epochs import (
+    _CHANGES_MAX,
+    EpochChanges,
+    Misplacement,
+    changes_up_to,
+    epoch_at,
+    with_epoch_at,
+)
 
 
 def read(*records):
@@ -27,6 +34,11 @@ def test_what_is_read_again_further_back_keeps_its_order():
     changes = read((20, 3), (5, 0), (12, 1), (20, 4))
     assert changes == ((5, 0), (12, 1), (20, 4))
     assert [epoch_at(changes, offset) for offset in (5, 11, 12, 19, 20)] == [0, 0, 1, 1, 4]
+
+
+def test_where_a_log_is_read_again_nothing_is_known_of_what_comes_after():
+    changes = read((10, 0), (20, 3), (30, 4))
+    assert [changes_up_to(changes, offset) for offset in (9, 20, 29)] == [(), changes[:2], changes[:2]]
 
 
 def test_from_an_offset_without_an_epoch_on_none_is_known():

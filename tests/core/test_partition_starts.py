@@ -38,6 +38,21 @@ def test_a_seek_to_the_first_offset_carries_its_leader_epoch():
     assert after(Assigned(ONLY), Chosen(P0, 0, epoch=3), Interrupted({P0: 5})).due_seeks == {P0: (0, 3)}
 
 
+def test_what_is_read_again_replaces_the_leader_epochs_of_what_was_read_there():
+    """The log may have been truncated and have grown again since."""
+    before = Run(P0, tuple(range(5, 20)), 5, 20, ((5, 1), (14, 3)))
+    grown = Run(P0, tuple(range(10, 15)), 10, 15, ((10, 1), (12, 7)))
+    over = (HandedOver((run,), (), classic(4)) for run in (before, grown))
+    state = after(Chosen(P0, 5), next(over), Chosen(P0, 10), next(over), Interrupted({P0: 20}))
+    assert state.due_seeks == {P0: (15, 7)}
+
+
+def test_passed_offsets_leave_the_leader_epoch_of_the_start():
+    passed = Run(P0, (), 5, 7, ((7, 3),), ((5, 7),))
+    state = after(Assigned(ONLY), Chosen(P0, 5, epoch=2), HandedOver((passed,), (), classic(4)), Aborted())
+    assert state.due_seeks == {P0: (5, 2)}
+
+
 def test_a_retained_partition_forgets_where_it_went_on():
     row = after(Chosen(P0, 10), HandedOver((RECORDS,), (), classic(4)), Retained(ONLY)).row(P0)
     assert (row.next, row.rejects_earlier, row.was_read) == (None, False, False)
