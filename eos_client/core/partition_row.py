@@ -207,14 +207,24 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
             return replace(self, start=replace(start, phase=StartPhase.MISSING))
         return replace(self.started(start), needs_seek=True)
 
+    def without_position(self) -> PartitionRow:
+        """Return the row of a partition that goes on elsewhere: where it was read so far says nothing any more.
+
+        The leader epochs stay, because an abort may go back to work that is not committed; what is read again replaces
+        them. A truncation stays, too, unless the application chooses: ``chosen_anew``.
+        """
+        return replace(self, next=None, rejects_earlier=False, was_read=False, needs_seek=False, fetched_up_to=None)
+
+    def chosen_anew(self) -> PartitionRow:
+        """Return the row `without_position` of a partition for which the application has chosen where it goes on."""
+        return replace(self.without_position(), truncation=None)
+
     def started_anew(self, policy: ResetPolicy) -> PartitionRow:
         """Return the row that starts at the group's offset: the library may have read elsewhere."""
         start = self.start or Start()
         is_known = start.phase is StartPhase.KNOWN
         start = start if is_known else replace(start, phase=StartPhase.WITHHELD)
-        anew = replace(
-            self, start=start, next=None, rejects_earlier=False, was_read=False, needs_seek=False, fetched_up_to=None
-        )
+        anew = replace(self.without_position(), start=start)
         return anew.sought_at(start, policy) if is_known else anew
 
     def rewound(self, fetched_up_to: int) -> PartitionRow:

@@ -335,17 +335,8 @@ def _assigned_by_hand(state: ConsumerState, event: events.AssignedByHand) -> Con
     finds_end = event.without_group and state.reset_policy is ResetPolicy.LATEST
 
     def begin(row: PartitionRow) -> PartitionRow:
-        return replace(
-            row,
-            is_assigned=True,
-            start=Start(needs_commit=True) if finds_end else row.start,
-            next=None,
-            rejects_earlier=False,
-            was_read=False,
-            needs_seek=False,
-            fetched_up_to=None,
-            truncation=None,
-        )
+        start = Start(needs_commit=True) if finds_end else row.start
+        return replace(row.chosen_anew(), is_assigned=True, start=start)
 
     return _each(state, event.partitions, begin)
 
@@ -545,14 +536,12 @@ def _waiting_given_back(state: ConsumerState, _: events.WaitingGivenBack) -> Con
 
 def _chosen(state: ConsumerState, event: events.Chosen) -> ConsumerState:
     def choose(row: PartitionRow) -> PartitionRow:
-        anew = replace(
-            row, rejects_earlier=False, was_read=False, needs_seek=False, fetched_up_to=None, truncation=None, epochs=()
-        )
+        anew = row.chosen_anew()
         if event.offset is None:
             return anew
-        if event.offset >= 0:
-            anew = replace(anew, epochs=with_epoch_at(row.epochs, event.offset, event.epoch))
-        return replace(anew, start=None, next=event.offset, rejects_earlier=event.offset >= 0)
+        is_logical = event.offset < 0
+        epochs = row.epochs if is_logical else with_epoch_at(row.epochs, event.offset, event.epoch)
+        return replace(anew, start=None, next=event.offset, rejects_earlier=not is_logical, epochs=epochs)
 
     return _each(_without_waiting(state, frozenset({event.partition})), [event.partition], choose)
 

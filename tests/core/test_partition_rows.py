@@ -1054,14 +1054,14 @@ def test_what_is_left_to_the_group_keeps_its_start():
     assert state.next_offsets == {}
 
 
-def test_what_is_left_to_the_group_forgets_its_epochs():
+def test_what_is_left_to_the_group_keeps_the_epochs_of_its_work():
     state = after(handed(run(P0, 20, 25, 3)), Chosen(P0, None), state=settled(P0))
-    assert state.row(P0).epochs == ()
+    assert state.row(P0).epochs == ((20, 3),)
 
 
 @pytest.mark.parametrize(
     ("offset", "epoch", "epochs"),
-    [(25, 6, ((20, 3), (25, 6))), (BEGINNING, None, ()), (END, 6, ()), (0, 6, ((0, 6), (20, 3)))],
+    [(25, 6, ((20, 3), (25, 6))), (BEGINNING, None, ((20, 3),)), (END, 6, ((20, 3),)), (0, 6, ((0, 6), (20, 3)))],
 )
 def test_a_chosen_offset_has_the_epoch_that_it_is_given(offset, epoch, epochs):
     state = after(WorkForgotten(ONLY), state=after(handed(run(P0, 20, 25, 3)), state=started_at_20()))

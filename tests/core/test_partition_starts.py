@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import reduce
 
+import pytest
+
 from eos_client.core.partition_events import (
     Aborted,
     Assigned,
@@ -14,15 +16,17 @@ from eos_client.core.partition_events import (
     HandedOver,
     Interrupted,
     LibraryCallBegan,
+    Processed,
     Retained,
     StartsFound,
 )
-from eos_client.core.partition_row import ResetPolicy
+from eos_client.core.partition_row import BEGINNING, ResetPolicy
 from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.record_runs import Run
 from tests.core.gate_language import P0, classic
 
 ONLY = frozenset({P0})
+END = -1
 RECORDS = Run(P0, tuple(range(10, 15)), 10, 15, ((10, None),))
 
 
@@ -51,6 +55,13 @@ def test_passed_offsets_leave_the_leader_epoch_of_the_start():
     passed = Run(P0, (), 5, 7, ((7, 3),), ((5, 7),))
     state = after(Assigned(ONLY), Chosen(P0, 5, epoch=2), HandedOver((passed,), (), classic(4)), Aborted())
     assert state.due_seeks == {P0: (5, 2)}
+
+
+@pytest.mark.parametrize("chosen", [15, BEGINNING, END])
+def test_an_abort_after_a_choice_goes_back_with_the_leader_epoch(chosen):
+    read = HandedOver((Run(P0, tuple(range(10, 20)), 10, 20, ((10, 3),)),), (), classic(4))
+    state = after(Assigned(ONLY), Chosen(P0, 10), read, Processed(), Chosen(P0, chosen), Aborted())
+    assert state.due_seeks == {P0: (10, 3)}
 
 
 def test_a_retained_partition_forgets_where_it_went_on():
