@@ -52,7 +52,6 @@ from eos_client.core.model import InputPartition, InputPositions, Partitions
 from eos_client.core.partition_events import (
     Aborted,
     AssignedByHand,
-    CallEnded,
     Chosen,
     Closed,
     Committed,
@@ -227,9 +226,7 @@ class ConfluentConsumer:
         if hand_over.event is not None:
             self.table.tell(hand_over.event)
         if hand_over.refusal is not None:
-            error = self._error_of(hand_over.refusal)
-            self.table.tell(CallEnded())
-            raise error
+            raise self.table.ended_by(self._error_of(hand_over.refusal))
         return hand_over
 
     def _error_of(self, refusal: Refusal) -> Exception:

@@ -209,9 +209,9 @@ class Fetching:
     def require_not_fatal(self) -> None:
         """Raise FatalClientError where librdkafka gave the client up, ClusterUnfitError if the group has refused it."""
         if self._library.fatal is not None:
-            self._table.tell(CallEnded())
+            fatal, group_id = self._library.fatal, self._library.group_id
             patterns = self._membership.state.patterns
-            raise input_error(self._library.fatal, group_id=self._library.group_id, patterns=patterns)
+            raise self._table.ended_by(input_error(fatal, group_id=group_id, patterns=patterns))
 
     def _repair(self) -> None:
         """Continue every partition at the first record that was not handed over: a broken-off call may lose records.

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import tenacity
 from confluent_kafka import KafkaException
@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer, to_kafka, with_epoch
 from eos_client.core.model import InputPartition, Partitions
 from eos_client.core.partition_events import (
+    CallEnded,
     LibraryPauses,
     LibraryResumed,
     Sought,
@@ -21,6 +22,8 @@ from eos_client.core.partition_events import (
 from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.errors import EosError, FatalClientError
 from eos_client.ports import Clock, input_partition
+
+E = TypeVar("E", bound=Exception)
 
 _SEEK_LIMIT_S = 5.0
 _SEEK_AGAIN_S = 0.05
@@ -37,6 +40,11 @@ class PartitionTable:
     def tell(self, event: Any) -> None:
         """Apply ``event`` to the state."""
         self.state = apply(self.state, event)
+
+    def ended_by(self, refusal: E) -> E:
+        """End the call, which hands over nothing because of ``refusal``; returns that, to be raised."""
+        self.tell(CallEnded())
+        return refusal
 
     def perform_due(self) -> None:
         """Pause, seek and resume what is due; not inside a callback, where the library cannot seek.

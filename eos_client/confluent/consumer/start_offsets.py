@@ -20,7 +20,6 @@ from eos_client.confluent.consumer.partition_table import PartitionTable
 from eos_client.confluent.failures.position_failures import no_offset
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions, format_partitions
 from eos_client.core.partition_events import (
-    CallEnded,
     EndsFound,
     StartEpochDropped,
     StartsFound,
@@ -57,8 +56,7 @@ class StartOffsets:
         """Raise InputPositionError when a partition has no offset to start at, and may not choose one."""
         if self._table.state.stopping:
             for partition in sorted(self._table.state.missing_starts):
-                self._table.tell(CallEnded())
-                raise no_offset(partition)
+                raise self._table.ended_by(no_offset(partition))
 
     def commit_missing(self) -> None:
         """With ``latest``, commit the present end as the start offset of assigned partitions that have none.
