@@ -150,6 +150,11 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         return self.start is not None and self.start.phase is not StartPhase.MISSING
 
     @property
+    def is_paused_with_all(self) -> bool:
+        """Whether a pause of all partitions pauses it: not one whose look-up of a start would be forgotten by that."""
+        return self.is_assigned and not self.awaits_first_record
+
+    @property
     def may_be_sought_again(self) -> bool:
         """Whether records from elsewhere have not come so often in a row that another seek is in vain."""
         return self.attempts < SEEK_ATTEMPTS_MAX

@@ -133,7 +133,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     @property
     def pausable(self) -> Partitions:
         """The partitions that may be paused for a while; the application's own pauses are left alone."""
-        return self.assigned - self.paused - self.awaiting_first
+        return frozenset(p for p, row in self.rows.items() if row.is_paused_with_all) - self.paused
 
     @property
     def sought_without_records(self) -> Partitions:
@@ -179,15 +179,14 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def due_resumes(self) -> Partitions:
-        """What the library may have paused and must not; a pause of the library outlives an assignment.
+        """The partitions that the library may have paused without need; its pauses outlive an assignment.
 
-        While all are paused, only what has left or has come since, whose start the library has to look up.
+        While all are paused, these are partitions that have left meanwhile, or were assigned meanwhile: the library has
+        to look up where the latter start.
         """
         paused = ((p, self.rows[p]) for p in self.due if self.rows[p].library_paused)
         return frozenset(
-            p
-            for p, row in paused
-            if not row.must_be_paused and not (self.all_are_paused and row.is_assigned and row.start is None)
+            p for p, row in paused if not row.must_be_paused and not (self.all_are_paused and row.is_paused_with_all)
         )
 
     def due_starts(self, arrived: Iterable[Run], *, is_time: bool) -> Partitions:
