@@ -49,7 +49,7 @@ class UnassignedByHand(NamedTuple):
 
 
 class Retained(NamedTuple):
-    """``partitions`` were lost unnoticed and are ours again: they go on at the group's committed offsets."""
+    """``partitions`` were lost unnoticed and are assigned again: they go on at the group's committed offsets."""
 
     partitions: Partitions
 
@@ -180,7 +180,7 @@ class Truncated(NamedTuple):
 
 
 class TopicReplaced(NamedTuple):
-    """``topic`` was deleted and created again; ``partitions`` of it are ours."""
+    """``topic`` was deleted and created again; ``partitions`` are those of it that are assigned."""
 
     topic: str
     partitions: Partitions
@@ -223,6 +223,6 @@ class Closed(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """A call was broken off: records may be missing. ``positions``: what is ours, with the library's positions."""
+    """A call was broken off: records may be missing. ``positions``: where the library is in each assigned partition."""
 
     positions: Mapping[InputPartition, int]

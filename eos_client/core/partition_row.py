@@ -45,13 +45,13 @@ class StartPhase(Enum):
     """What is known of where a partition starts."""
 
     AWAITED = "awaited"
-    """The library looks it up; the group is asked when the first record has come."""
+    """The library looks the start up by itself; the group is asked when the first record has come."""
     WITHHELD = "withheld"
-    """Nothing is fetched until the group has said where it is; then it is sought."""
+    """Nothing is fetched until the group has told the start; then the partition is sought to it."""
     KNOWN = "known"
-    """The first record that is let through is compared with it."""
+    """The start is known; the first record that comes is checked against it."""
     MISSING = "missing"
-    """There is no offset to start at, and none may be chosen."""
+    """The group has no offset to start at, and ``auto.offset.reset=error`` allows no other."""
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):
@@ -161,7 +161,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing is due for it, and all that comes of it is kept."""
+        """Whether nothing is due for it, and all that is fetched of it may be handed over."""
         return (
             self.start is None
             and not self.needs_seek
@@ -175,15 +175,15 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     def must_be_paused(self) -> bool:
         """Whether the library must not fetch it.
 
-        A pause discards what the library has fetched ahead. Without ``fetched_up_to``, records that were fetched before
-        the seek look like those after it.
+        It is paused before a seek, too, because a pause discards what the library has fetched ahead. That is not needed
+        where ``fetched_up_to`` tells the records that were fetched before the seek from those after it.
         """
         is_to_start = self.needs_seek and self.fetched_up_to is None
         return self.is_assigned and (self.paused_by_application or self.is_withheld or is_to_start)
 
     @property
     def has_due_call(self) -> bool:
-        """Whether the library must be told something: to seek it, to pause or to resume it."""
+        """Whether the library has to seek, pause or resume it."""
         return self.needs_seek or self.must_be_paused != self.library_paused
 
     @property
@@ -260,7 +260,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     # -- records and work ----------------------------------------------------------------------------------------------
 
     def received(self, run: Run) -> tuple[PartitionRow, bool]:
-        """Return the row after ``run`` has come, and whether that is kept."""
+        """Return the row after ``run`` was fetched, and whether the run remains; else it is dropped."""
         row = self
         if row.paused_by_application:
             row = replace(row, library_paused=False)  # librdkafka ignores a pause before a topic's first assignment

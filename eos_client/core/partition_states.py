@@ -59,34 +59,40 @@ _NO_POSITIONS: InputPositions = MappingProxyType({})
 
 
 class ConsumerState(msgspec.Struct, frozen=True, gc=False):
-    """Everything that is true of a consumer's partitions. The sets are indexes, so that no call scans all rows."""
+    """Everything that is true of a consumer's partitions.
+
+    The sets of partitions are indexes of the rows, so that no call has to look at all rows.
+    """
 
     reset_policy: ResetPolicy = ResetPolicy.EARLIEST
     rows: Mapping[InputPartition, PartitionRow] = _NO_ROWS
     not_plain: Partitions = NO_PARTITIONS
-    """Those of which something is due, or what comes may have to be dropped: all others take the quick path."""
+    """Partitions with something due, or with records to come that may have to be dropped.
+
+    Whatever is fetched of other partitions is appended to ``waiting`` without a look at their rows.
+    """
     due: Partitions = NO_PARTITIONS
-    """Those of which the library must be told something."""
+    """Partitions that the library has to seek, pause or resume."""
     asking: Partitions = NO_PARTITIONS
-    """Those whose start must be looked up or committed."""
+    """Partitions whose start has to be looked up or committed."""
     stopping: Partitions = NO_PARTITIONS
-    """Those that stop all, until the application has chosen where they go on."""
+    """Partitions because of which nothing is handed over until the application chooses where they go on."""
     paused: Partitions = NO_PARTITIONS
-    """Those that the application has paused."""
+    """Partitions that the application has paused."""
     positions: InputPositions = _NO_POSITIONS
-    """The work of those that have some, or the orphan that it has left."""
+    """The uncommitted work of each partition that has some, or its orphan."""
     unprocessed: Partitions = NO_PARTITIONS
-    """Those of which records were handed over since the last ``Processed``."""
+    """Partitions of which records were handed over since the last ``Processed``."""
     waiting: tuple[Run, ...] = ()
-    """Fetched and not handed over."""
+    """What was fetched and is not handed over yet."""
     departed: Partitions = NO_PARTITIONS
-    """Those that have left during the library call under way."""
+    """Partitions that have left during the library call under way."""
     all_are_paused: bool = False
     """Every partition is paused for a while."""
     call_is_unfinished: bool = False
     """A call is under way, or was broken off."""
     replaced_topics: frozenset[str] = frozenset()
-    """They were deleted and created again, so nothing more is handed over."""
+    """Input topics that were deleted and created again: nothing more is handed over."""
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -161,13 +167,13 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def due_pauses(self) -> Partitions:
-        """What the library must pause: what the application has paused, what is withheld, or is to start elsewhere."""
+        """The partitions that the library must pause; see `PartitionRow.must_be_paused`."""
         rows = self.rows
         return frozenset(p for p in self.due if rows[p].must_be_paused and not rows[p].library_paused)
 
     @property
     def due_seeks(self) -> Mapping[InputPartition, tuple[int, int | None]]:
-        """What the library must seek, with the leader epoch for it; a seek is impossible inside a callback.
+        """The partitions that the library must seek, with offset and leader epoch; inside a callback it cannot.
 
         With the epoch, librdkafka asks the broker before it fetches whether the log has been truncated (KIP-320).
         """
@@ -303,10 +309,10 @@ def _without_waiting(state: ConsumerState, partitions: Partitions | None) -> Con
     if not state.waiting:
         return state
     if partitions is None:
-        kept = tuple(run for run in state.waiting if run.is_error)
+        remaining = tuple(run for run in state.waiting if run.is_error)
     else:
-        kept = without_partitions(state.waiting, partitions)
-    return replace(state, waiting=kept)
+        remaining = without_partitions(state.waiting, partitions)
+    return replace(state, waiting=remaining)
 
 
 # -- the assignment ----------------------------------------------------------------------------------------------------
@@ -412,15 +418,15 @@ def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
     if len(ours) < len(event.runs):
         state = _begin_again(state)
     changed: dict[InputPartition, PartitionRow] = {}
-    kept = []
+    remaining = []
     for run in ours:
         if not run.is_error and run.partition in state.not_plain:
-            row, is_kept = changed.get(run.partition, state.row(run.partition)).received(run)
+            row, remains = changed.get(run.partition, state.row(run.partition)).received(run)
             changed[run.partition] = row
-            if not is_kept:
+            if not remains:
                 continue
-        kept.append(run)
-    return replace(_with_rows(state, changed), waiting=(*state.waiting, *kept))
+        remaining.append(run)
+    return replace(_with_rows(state, changed), waiting=(*state.waiting, *remaining))
 
 
 def _passed(state: ConsumerState, event: events.Passed) -> ConsumerState:
