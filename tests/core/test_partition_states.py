@@ -57,7 +57,7 @@ PARTITIONS = [InputPartition("orders", 0), InputPartition("orders", 1)]
 EVERY_NTH_IS_A_MARKER = 4
 INVALID = -1001
 END = -1
-NEWS = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+ERROR = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 partitions = st.sampled_from(PARTITIONS)
 
@@ -139,7 +139,7 @@ class Partitions(RuleBasedStateMachine):
         self.committed: dict[InputPartition, int] = {}
         self.first: dict[InputPartition, int] = {}  # of the work that is not committed
         self.following: dict[InputPartition, int] = {}  # what the application must be given next
-        self.news = 0  # error events that were taken from the library and not handed over
+        self.events = 0  # error events that were taken from the library and not handed over
 
     def tell(self, *events: Any) -> None:
         for event in events:
@@ -186,7 +186,7 @@ class Partitions(RuleBasedStateMachine):
 
     def receive(self, messages: list[Message], *, is_answered: bool) -> None:
         fetched = tuple(runs(messages))
-        self.news += sum(message.failed is not None for message in messages)
+        self.events += sum(message.failed is not None for message in messages)
         if self.state.due_starts(fetched, is_time=True):
             self.find_starts(is_answered=is_answered)
         self.tell(Fetched(fetched))
@@ -253,7 +253,7 @@ class Partitions(RuleBasedStateMachine):
         for message in hand_over.messages:
             place = place_of(message)
             if message.failed is not None:
-                self.news -= 1
+                self.events -= 1
                 continue
             assert message.at == record_at_or_after(self.following[place]), message
             self.first.setdefault(place, message.at)
@@ -287,8 +287,8 @@ class Partitions(RuleBasedStateMachine):
             self.library.positions[partition] = 0
 
     @rule(partition=partitions)
-    def has_news(self, partition: InputPartition) -> None:
-        self.library.queue.append(Message(partition.partition, -1, NEWS, partition.topic))
+    def reports_an_error(self, partition: InputPartition) -> None:
+        self.library.queue.append(Message(partition.partition, -1, ERROR, partition.topic))
 
     @rule()
     def has_passed_markers(self) -> None:
@@ -329,14 +329,14 @@ class Partitions(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3))
     def is_put_back(self, count: int) -> None:
-        before = dict(self.following), dict(self.first), self.news
+        before = dict(self.following), dict(self.first), self.events
         taken, waiting, *_ = self.next_hand_over(count)
         if self.state.truncations:
             return
         self.state = replace(self.state, waiting=(*taken, *waiting))
         self.is_handed_over(message_count(taken))
         self.tell(PutBack(taken))
-        self.following, first, self.news = before
+        self.following, first, self.events = before
         self.first = {p: offset for p, offset in self.first.items() if p in first}
         assert messages_of(self.state.waiting) == messages_of((*taken, *waiting))
 
@@ -453,7 +453,7 @@ class Partitions(RuleBasedStateMachine):
     @invariant()
     def no_error_event_is_lost(self) -> None:
         if hasattr(self, "state"):
-            assert message_count(run for run in self.state.waiting if run.is_error) == self.news
+            assert message_count(run for run in self.state.waiting if run.is_error) == self.events
 
     def teardown(self) -> None:
         """Everything that is assigned and not paused goes on: nothing stays withheld, paused or elsewhere."""
