@@ -75,7 +75,7 @@ def run(partition, first, following, epoch=None, gaps=()):
     return Run(partition, tuple(range(first, following)), first, following, ((first, epoch),), gaps)
 
 
-def news(partition, *, leaves=False):
+def error_event(partition, *, leaves=False):
     """An error event; ``leaves``: the end of the partition."""
     return Run(partition, ("event",), is_error=True, leaves_with_partition=leaves)
 
@@ -219,8 +219,10 @@ def test_newer_work_departs_in_place_of_an_older_orphan():
 
 
 def test_news_stay_where_their_partition_departs_but_no_end():
-    state = after(Fetched((news(P0), news(P0, leaves=True), run(P0, 20, 21))), Departed(ONLY), state=settled(P0))
-    assert state.waiting == (news(P0),)
+    state = after(
+        Fetched((error_event(P0), error_event(P0, leaves=True), run(P0, 20, 21))), Departed(ONLY), state=settled(P0)
+    )
+    assert state.waiting == (error_event(P0),)
 
 
 def test_the_applications_pause_ends_when_its_partition_departs():
@@ -282,8 +284,8 @@ def test_an_assignment_by_hand_replaces_all_others():
 
 
 def test_an_assignment_by_hand_drops_waiting_records_but_no_events():
-    state = after(Fetched((news(P0), run(P2, 0, 1))), by_hand(P1), state=reading(P0, P1, waiting_until=25))
-    assert state.waiting == (news(P0),)
+    state = after(Fetched((error_event(P0), run(P2, 0, 1))), by_hand(P1), state=reading(P0, P1, waiting_until=25))
+    assert state.waiting == (error_event(P0),)
 
 
 def test_an_incremental_assignment_leaves_the_others_alone():
@@ -457,7 +459,7 @@ def test_a_withheld_start_is_asked_for_when_it_is_time(is_time, due):
 @pytest.mark.parametrize("is_time", [True, False])
 def test_a_start_is_asked_for_once_records_have_arrived(is_time):
     state = after(Assigned(BOTH))
-    assert state.due_starts([run(P0, 10, 12), news(P1)], is_time=is_time) == ONLY
+    assert state.due_starts([run(P0, 10, 12), error_event(P1)], is_time=is_time) == ONLY
 
 
 def test_a_paused_partition_has_no_start_to_be_asked_for():
@@ -479,14 +481,14 @@ def test_what_is_fetched_waits_behind_what_waits():
 
 
 def test_records_of_others_wait_while_one_partition_is_odd():
-    state = after(Assigned(ONLY), Fetched((run(P0, 10, 12), run(P1, 20, 21), news(P0))), state=settled(P1))
-    assert state.waiting == (run(P1, 20, 21), news(P0))
+    state = after(Assigned(ONLY), Fetched((run(P0, 10, 12), run(P1, 20, 21), error_event(P0))), state=settled(P1))
+    assert state.waiting == (run(P1, 20, 21), error_event(P0))
 
 
 def test_records_of_a_partition_that_has_left_are_dropped():
-    fetched = Fetched((run(P0, 20, 22), news(P0), news(P0, leaves=True), run(P1, 20, 21)))
+    fetched = Fetched((run(P0, 20, 22), error_event(P0), error_event(P0, leaves=True), run(P1, 20, 21)))
     state = after(LibraryCallBegan(), Departed(ONLY), fetched, state=settled(P0, P1))
-    assert state.waiting == (news(P0), run(P1, 20, 21))
+    assert state.waiting == (error_event(P0), run(P1, 20, 21))
 
 
 def test_the_next_call_knows_nothing_of_what_has_left():
@@ -508,7 +510,7 @@ def test_what_came_back_with_an_unknown_start_is_withheld():
 
 def test_what_came_back_without_records_in_it_goes_on():
     before = after(LibraryCallBegan(), Departed(ONLY), Assigned(ONLY), state=settled(P0, P1))
-    state = after(Fetched((run(P1, 20, 21), news(P0))), state=before)
+    state = after(Fetched((run(P1, 20, 21), error_event(P0))), state=before)
     assert not state.withheld
     assert state.row(P0).awaits_first_record
 
@@ -597,13 +599,13 @@ def test_passed_offsets_change_nothing_where_records_were_read():
 
 
 def test_error_events_that_were_acted_on_wait_no_longer():
-    first, second = news(P0), news(P1)
+    first, second = error_event(P0), error_event(P1)
     state = after(Fetched((first, run(P0, 20, 21), second)), state=settled(P0))
     assert after(EventsTaken((first, run(P0, 20, 21)), (second,)), state=state).waiting == (run(P0, 20, 21), second)
 
 
 def test_records_wait_though_events_were_acted_on():
-    state = after(Fetched((run(P0, 20, 21), news(P0))), state=settled(P0))
+    state = after(Fetched((run(P0, 20, 21), error_event(P0))), state=settled(P0))
     assert after(EventsTaken(state.waiting, ()), state=state).waiting == (run(P0, 20, 21),)
 
 
@@ -619,7 +621,7 @@ def test_of_several_events_the_one_that_was_acted_on_waits_no_longer():
 
 
 def test_the_next_record_is_the_first_that_waits_and_no_event():
-    state = after(Fetched((news(P0), run(P1, 3, 4), run(P0, 20, 22), run(P0, 22, 23))), state=settled(P0, P1))
+    state = after(Fetched((error_event(P0), run(P1, 3, 4), run(P0, 20, 22), run(P0, 22, 23))), state=settled(P0, P1))
     assert [state.shown_offset(partition, 30) for partition in (P0, P1, P2)] == [20, 3, 30]
 
 
@@ -647,7 +649,7 @@ def test_what_waits_of_a_paused_partition_is_not_ready():
 
 
 def test_a_closed_consumer_hands_nothing_over():
-    assert not after(Fetched((news(P0),)), Closed(), state=reading(P0, waiting_until=25)).waiting
+    assert not after(Fetched((error_event(P0),)), Closed(), state=reading(P0, waiting_until=25)).waiting
 
 
 def test_what_is_given_back_is_fetched_again():
@@ -666,8 +668,8 @@ def test_nothing_is_given_back_of_what_is_not_assigned():
 
 
 def test_events_are_not_given_back():
-    state = after(Fetched((news(P0),)), WaitingGivenBack(), state=settled(P0))
-    assert state.waiting == (news(P0),)
+    state = after(Fetched((error_event(P0),)), WaitingGivenBack(), state=settled(P0))
+    assert state.waiting == (error_event(P0),)
     assert not state.due_seeks
 
 
@@ -705,7 +707,7 @@ def test_what_is_handed_over_ends_a_rewind():
 
 def test_events_that_are_handed_over_are_no_work():
     before = settled(P0)
-    state = after(handed(news(P0)), state=before)
+    state = after(handed(error_event(P0)), state=before)
     assert (state.rows, state.unprocessed) == (before.rows, frozenset())
 
 
@@ -803,8 +805,8 @@ def test_work_that_is_put_back_wholly_is_none():
 
 def test_events_that_are_put_back_move_nothing():
     before = reading(P0)
-    state = after(PutBack((news(P0),)), state=before)
-    assert (state.rows, state.waiting) == (before.rows, (news(P0),))
+    state = after(PutBack((error_event(P0),)), state=before)
+    assert (state.rows, state.waiting) == (before.rows, (error_event(P0),))
 
 
 def test_what_is_put_back_after_a_seek_is_expected():
@@ -924,8 +926,8 @@ def test_what_has_no_work_is_not_sought_after_an_abort():
 
 
 def test_error_events_that_wait_outlive_an_abort():
-    state = after(Fetched((news(P0),)), Aborted(), state=settled(P0))
-    assert state.waiting == (news(P0),)
+    state = after(Fetched((error_event(P0),)), Aborted(), state=settled(P0))
+    assert state.waiting == (error_event(P0),)
     assert not state.due_seeks
 
 
@@ -1018,8 +1020,8 @@ def test_a_choice_ends_what_was_due():
 
 
 def test_a_choice_drops_only_its_own_records_that_wait():
-    before = after(Fetched((news(P0),)), state=reading(P0, P1, waiting_until=25))
-    assert after(Chosen(P0, 30), state=before).waiting == (run(P1, 20, 25), news(P0))
+    before = after(Fetched((error_event(P0),)), state=reading(P0, P1, waiting_until=25))
+    assert after(Chosen(P0, 30), state=before).waiting == (run(P1, 20, 25), error_event(P0))
 
 
 def test_an_assignment_by_hand_ends_what_was_due():
@@ -1155,7 +1157,7 @@ def test_records_before_the_run_ahead_of_them_are_misplaced():
     assert state.misplacement(run(P0, 12, 14), run(P0, 10, 12)) is None
 
 
-@pytest.mark.parametrize("between", [(), (news(P0),), (news(P0, leaves=True),), (run(P1, 20, 22),)])
+@pytest.mark.parametrize("between", [(), (error_event(P0),), (error_event(P0, leaves=True),), (run(P1, 20, 22),)])
 def test_the_first_run_that_begins_too_early_is_found_behind_events_too(between):
     taken = (run(P0, 20, 30), *between, run(P0, 25, 31), run(P0, 3, 4))
     found = settled(P0, P1).first_misplaced(taken)
@@ -1170,7 +1172,7 @@ def test_the_first_run_that_begins_too_early_is_found_behind_events_too(between)
 @pytest.mark.parametrize("was_read", [False, True])
 def test_whether_records_were_read_before_a_run_that_begins_too_early(was_read):
     state = settled(P0) if was_read else after(Chosen(P0, 20), Sought(P0, 20), PutBack((run(P0, 20, 21),)))
-    found = state.first_misplaced((news(P0), run(P0, 5, 6)))
+    found = state.first_misplaced((error_event(P0), run(P0, 5, 6)))
     assert (found.at, found.were_read) == (1, was_read)
 
 
@@ -1183,7 +1185,7 @@ def test_a_misplaced_partition_is_sought_again_unless_its_log_ends_too_early(att
 
 
 def test_runs_that_follow_each_other_are_not_misplaced():
-    assert settled(P0, P1).first_misplaced((run(P0, 20, 22), news(P0), run(P1, 20, 21), run(P0, 22, 23))) is None
+    assert settled(P0, P1).first_misplaced((run(P0, 20, 22), error_event(P0), run(P1, 20, 21), run(P0, 22, 23))) is None
 
 
 def test_nothing_is_committed_of_a_replaced_topic():
@@ -1279,8 +1281,8 @@ def test_what_left_is_known_until_the_next_library_call():
 
 
 def test_after_a_broken_off_call_what_was_read_goes_on():
-    state = after(Fetched((news(P0),)), Interrupted({P0: 30}), state=reading(P0, waiting_until=25))
-    assert state.waiting == (news(P0),)
+    state = after(Fetched((error_event(P0),)), Interrupted({P0: 30}), state=reading(P0, waiting_until=25))
+    assert state.waiting == (error_event(P0),)
     assert state.due_seeks == {P0: (20, None)}
     assert (state.row(P0).fetched_up_to, state.row(P0).work) == (30, InputPosition(10, 20, G4))
 
