@@ -79,7 +79,7 @@ class CommitAttempts:
         for round_number in range(1, _SERVE_ROUNDS_MAX + 1):
             if ruling.decision is not CommitDecision.SERVE_CALLBACKS:
                 break
-            self._consumer.serve_callbacks(drain=True)
+            self._consumer.fetching.serve_callbacks(drain=True)
             if not is_still_due():
                 break
             is_last = round_number == _SERVE_ROUNDS_MAX
@@ -103,7 +103,7 @@ class CommitAttempts:
         on_skip()
         self.record_skip(ruling, snapshot)
         while ruling.decision in _HOLDS and is_still_due():
-            self._consumer.wait_while_paused(_WAIT_SLICE_S)
+            self._consumer.fetching.wait_while_paused(_WAIT_SLICE_S)
             if is_still_due():
                 ruling, snapshot = self.decide_after_callbacks(positions, is_still_due=is_still_due)
         return ruling, snapshot
