@@ -543,7 +543,7 @@ class TransactionSession:
         return TransactionEvent.BEGUN
 
     def _flush(self, steps: StepState) -> TransactionEvent:
-        meanwhile = None if steps.inside_revoke else self.consumer.prefetch
+        meanwhile = None if steps.inside_revoke else self.consumer.fetching.prefetch
         try:
             self.producer.flush_outputs(self.producer.limits.commit_timeout_s, meanwhile)
         except (errors.AbortableError, errors.RebuildProducerError) as error:
@@ -557,7 +557,7 @@ class TransactionSession:
         return TransactionEvent.FLUSHED
 
     def _serve_callbacks(self, _: StepState) -> TransactionEvent:
-        self.consumer.serve_callbacks()
+        self.consumer.fetching.serve_callbacks()
         self.raise_callback_failure()
         return TransactionEvent.SERVED
 
