@@ -36,7 +36,7 @@ def while_polling(
         if not consumer.can_serve_callbacks:
             return
         try:
-            consumer.serve_callbacks(drain=True)
+            consumer.fetching.serve_callbacks(drain=True)
         except EosError as error:
             raise _RaisedMeanwhileError(error) from error
         if is_over():

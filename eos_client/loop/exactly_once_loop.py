@@ -476,7 +476,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """Wait after repeated aborts."""
         if self._aborts.pause_s:
             began_at = self._clock()
-            self._member.wait_while_paused(self._aborts.pause_s)
+            self._member.fetching.wait_while_paused(self._aborts.pause_s)
             self._aborts.record_pause(self._clock() - began_at)
 
     def _drain(self) -> None:
@@ -484,7 +484,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         deadline, work = self._shutdown.ends_at, frozenset(self._member.positions)
         ending = self._session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
-            self._member.wait_while_paused(self.config.poll_timeout_s)
+            self._member.fetching.wait_while_paused(self.config.poll_timeout_s)
             ending = self._session.end()
         if ending.outcome is Outcome.SKIPPED:
             self._session.abort("the loop was stopped while the gate was closed")

@@ -150,7 +150,7 @@ def test_a_call_that_is_refused_in_a_callback_changes_nothing(stage: SimulatedSt
         for drain in (True, False):
             before = member.table.state, member.membership.state
             with pytest.raises(TransactionStateError, match="inside another one"):
-                member.serve_callbacks(drain=drain)
+                member.fetching.serve_callbacks(drain=drain)
             seen.append((member.table.state, member.membership.state) == before)
 
     consumer = stage.subscribed(callbacks={"on_assign": on_assign})

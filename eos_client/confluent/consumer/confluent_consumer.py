@@ -164,31 +164,9 @@ class ConfluentConsumer:
         """
         self.fetching.fetch(1, 0)
 
-    # -- between the calls that hand records over ----------------------------------------------------------------------
-
-    def serve_callbacks(self, *, drain: bool = False) -> None:
-        """Serve rebalance callbacks that are due; with ``drain`` all of them."""
-        self.fetching.serve_callbacks(drain=drain)
-
-    def wait_while_paused(self, limit_s: float) -> None:
-        """Consume nothing for up to ``limit_s`` seconds and serve callbacks."""
-        self.fetching.wait_while_paused(limit_s)
-
-    def prefetch(self) -> None:
-        """Take records that are there already, for a later call; serves callbacks."""
-        self.fetching.prefetch()
-
-    def rewind(self, *, in_call: bool) -> None:
-        """Go back to the first uncommitted record of each partition; ``in_call``: once the call that runs returns."""
-        if in_call:
-            self.table.tell(Aborted())
-        else:
-            self.fetching.rewind()
-
     # -- what is handed over -----------------------------------------------------------------------------------------
     #
-    # A record at an unexpected offset is not handed over, nor one of a topic that was deleted and recreated. Seeks and
-    # put_back() change the next expected offset.
+    # Decided by `core/hand_over.py`. Seeks and put_back() change the next expected offset.
 
     def next_hand_over(self, count: int, timeout: float) -> HandOver:
         """Return up to ``count`` messages within ``timeout`` seconds; `handed_over` counts them as handed over.
@@ -340,6 +318,13 @@ class ConfluentConsumer:
     def forget_work(self, partitions: Partitions) -> None:
         """Drop what was handed over of ``partitions``: nothing will commit it."""
         self.table.tell(WorkForgotten(partitions))
+
+    def rewind(self, *, in_call: bool) -> None:
+        """Go back to the first uncommitted record of each partition; ``in_call``: once the call that runs returns."""
+        if in_call:
+            self.table.tell(Aborted())
+        else:
+            self.fetching.rewind()
 
     def consumer_group_metadata(self) -> Any:
         """Return the opaque group metadata as of now, for a transaction that the application commits by itself."""
