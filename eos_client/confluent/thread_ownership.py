@@ -198,6 +198,12 @@ class NeverBuilt:
 
 
 class _Owned(Protocol):
+    """A class with `owned` methods.
+
+    The attribute is private, because each public name of EosConsumer, EosProducer and Transaction is a promise to
+    applications. ConfluentConsumer and ConfluentProducer show it to other parts of this package as ``ownership``.
+    """
+
     @property
     def _ownership(self) -> ThreadOwnership | NeverBuilt: ...
 

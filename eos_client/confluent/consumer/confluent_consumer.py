@@ -99,7 +99,7 @@ class ConfluentConsumer:
         clock: Clock,
         factory: ConsumerFactory | None,
     ) -> None:
-        self.ownership = self._ownership = ownership
+        self._ownership = ownership
         self._clock = clock
         self._report = report
         self.gate = gate
@@ -117,6 +117,11 @@ class ConfluentConsumer:
         self.was_abandoned = False
 
     # -- what is known -----------------------------------------------------------------------------------------------
+
+    @property
+    def ownership(self) -> ThreadOwnership:
+        """Who may call it."""
+        return self._ownership
 
     @property
     def state(self) -> ConsumerState:

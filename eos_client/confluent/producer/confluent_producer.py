@@ -106,11 +106,16 @@ class ConfluentProducer:
         self.library = LibraryProducer(
             settings, factory or CONFLUENT_KAFKA.producer, clock, shortest_timeout_s, generate_id=generate_id
         )
-        self.ownership = self._ownership = ThreadOwnership(
-            "EosProducer", self.library.marks, shared=not self.library.transactional_id
-        )
+        self._ownership = ThreadOwnership("EosProducer", self.library.marks, shared=not self.library.transactional_id)
         self.calls = BoundedCalls(self.library, clock, recovers_from_own_fence=recovers_from_own_fence, words=words)
-        self.registration = Registration(self.calls, self.ownership, counters or Counters(), self._hook, init_attempt_s)
+        self.registration = Registration(
+            self.calls, self._ownership, counters or Counters(), self._hook, init_attempt_s
+        )
+
+    @property
+    def ownership(self) -> ThreadOwnership:
+        """Who may call it."""
+        return self._ownership
 
     def limit_by(self, limits: ProducerLimits) -> None:
         """Limit later calls by ``limits``."""
