@@ -43,7 +43,7 @@ def test_a_close_that_goes_on_behind_its_limit_is_waited_for_by_the_next(stage, 
 
 @pytest.mark.parametrize("where", ["hook", "on_delivery", "on_assign"])
 def test_callbacks_are_refused_as_close_refuses_them(stage, where):
-    refused = []
+    refused: list[str] = []
 
     def closes(place):
         if place == where and not refused:
