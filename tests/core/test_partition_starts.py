@@ -1,8 +1,6 @@
-"""Where a partition starts and goes on: odd settings, and the first offset of a log."""
+"""Where a partition starts: what the group and the settings say, and what the first records show."""
 
 from __future__ import annotations
-
-from functools import reduce
 
 import pytest
 
@@ -12,26 +10,169 @@ from eos_client.core.partition_events import (
     AssignedByHand,
     Chosen,
     Departed,
+    EndsFound,
     Fetched,
     HandedOver,
     Interrupted,
     LibraryCallBegan,
+    Paused,
     Processed,
     Retained,
     StartsFound,
 )
-from eos_client.core.partition_row import BEGINNING, ResetPolicy
-from eos_client.core.partition_states import ConsumerState, apply
+from eos_client.core.partition_row import BEGINNING, PartitionRow, ResetPolicy, StartPhase
 from eos_client.core.record_runs import Run
-from tests.core.gate_language import P0, classic
+from tests.core.gate_language import P0, P1, classic
+from tests.core.partition_language import (
+    BOTH,
+    ERROR,
+    LATEST,
+    ONLY,
+    after,
+    committed,
+    error_event,
+    handed,
+    run,
+    settled,
+    started,
+    withheld,
+)
 
-ONLY = frozenset({P0})
 END = -1
 RECORDS = Run(P0, tuple(range(10, 15)), 10, 15, ((10, None),))
 
 
-def after(*happened, policy=ResetPolicy.EARLIEST):
-    return reduce(apply, happened, ConsumerState(reset_policy=policy))
+def test_records_without_a_known_start_are_dropped_and_withheld():
+    state = withheld()
+    assert not state.waiting
+    assert state.withheld == state.due_pauses == ONLY
+
+
+def test_records_at_the_known_start_are_let_through():
+    state = after(*started(P0), Fetched((run(P0, 10, 12),)))
+    assert state.waiting == (run(P0, 10, 12),)
+    assert state.row(P0) == PartitionRow(is_assigned=True, next=10, epochs=())
+
+
+@pytest.mark.parametrize("first", [9, 11])
+def test_records_elsewhere_than_the_start_make_a_seek_due(first):
+    state = after(*started(P0), Fetched((run(P0, first, 12),)))
+    assert not state.waiting
+    assert state.due_seeks == {P0: (10, None)}
+
+
+@pytest.mark.parametrize(
+    ("committed_epoch", "found_epoch", "is_sought"), [(3, 4, True), (3, 3, False), (None, 4, False)]
+)
+def test_a_start_under_another_epoch_is_sought(committed_epoch, found_epoch, is_sought):
+    state = after(Assigned(ONLY), committed(10, epoch=committed_epoch), Fetched((run(P0, 10, 12, found_epoch),)))
+    assert state.due_seeks == ({P0: (10, 3)} if is_sought else {})
+    assert state.waiting == (() if is_sought else (run(P0, 10, 12, found_epoch),))
+
+
+def test_without_an_offset_whatever_comes_is_the_start():
+    state = after(Assigned(ONLY), StartsFound({P0: None}), Fetched((run(P0, 5, 6),)))
+    assert state.waiting == (run(P0, 5, 6),)
+    assert state.row(P0).next == BEGINNING
+
+
+def test_an_offset_0_is_no_missing_offset():
+    state = after(*started(P0, at=0), Fetched((run(P0, 5, 6),)))
+    assert state.due_seeks == {P0: (0, None)}
+
+
+@pytest.mark.parametrize(("first", "is_sought"), [(0, False), (1, True), (5, True)])
+def test_where_records_may_be_missing_the_beginning_is_sought(first, is_sought):
+    state = after(Assigned(ONLY), Interrupted({P0: -1001}), StartsFound({P0: None}), Fetched((run(P0, first, 6),)))
+    assert state.due_seeks == ({P0: (BEGINNING, None)} if is_sought else {})
+    assert state.waiting == (() if is_sought else (run(P0, first, 6),))
+
+
+@pytest.mark.parametrize("policy", ResetPolicy)
+def test_a_withheld_partition_is_sought_once_its_start_is_known(policy):
+    state = after(committed(15, epoch=3), state=withheld(policy))
+    assert state.due_seeks == {P0: (15, 3)}
+    assert not state.withheld
+    assert state.row(P0).next == 15
+
+
+def test_a_withheld_partition_without_an_offset_starts_at_the_beginning():
+    state = after(StartsFound({P0: None}), state=withheld())
+    assert state.due_seeks == {P0: (BEGINNING, None)}
+
+
+def test_with_error_a_withheld_partition_without_an_offset_is_missing():
+    state = after(StartsFound({P0: None}), state=withheld(ERROR))
+    assert state.missing_starts == state.withheld == ONLY
+    assert not state.due_seeks
+    assert not state.unknown_starts
+    assert not state.row(P0).awaits_first_record
+
+
+def test_nothing_is_handed_over_of_a_partition_without_a_start():
+    state = after(StartsFound({P0: None}), Fetched((run(P0, 10, 12),)), state=withheld(ERROR))
+    assert not state.waiting
+    assert state.missing_starts == ONLY
+    assert state.row(P0).start.phase is StartPhase.MISSING
+
+
+def test_an_answer_for_what_has_left_changes_nothing():
+    assert not after(Assigned(ONLY), Departed(ONLY), committed(10), EndsFound({P0: (7, 5)})).rows
+
+
+def test_an_answer_after_the_application_has_chosen_changes_nothing():
+    before = after(Assigned(ONLY), Chosen(P0, 3))
+    assert after(committed(10), EndsFound({P0: (7, 5)}), state=before) == before
+
+
+def test_an_end_is_forgotten_once_it_is_committed():
+    start = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), committed(7), policy=LATEST).row(P0).start
+    assert (start.end, start.passed_over, start.needs_commit) == (None, 0, False)
+
+
+def test_an_offset_that_was_deleted_meanwhile_counts_no_more():
+    state = after(*started(P0), StartsFound({P0: None}), Fetched((run(P0, 5, 6),)))
+    assert state.waiting == (run(P0, 5, 6),)
+
+
+def test_a_start_at_0_is_sought_with_its_epoch():
+    assert after(committed(0, epoch=3), state=withheld()).due_seeks == {P0: (0, 3)}
+
+
+def test_without_an_offset_known_epochs_stay():
+    before = after(handed(run(P0, 20, 25, 3)), Retained(ONLY), state=settled(P0))
+    state = after(StartsFound({P0: None}), state=before)
+    assert state.due_seeks == {P0: (BEGINNING, None)}
+    assert state.row(P0).epochs == ((20, 3),)
+
+
+def test_a_start_that_another_owner_has_committed_meanwhile_counts():
+    state = after(*started(P0, at=10), committed(12), Fetched((run(P0, 12, 13),)))
+    assert state.waiting == (run(P0, 12, 13),)
+
+
+@pytest.mark.parametrize(("is_time", "due"), [(True, ONLY), (False, frozenset())])
+def test_a_withheld_start_is_asked_for_when_it_is_time(is_time, due):
+    assert withheld().due_starts([], is_time=is_time) == due
+
+
+@pytest.mark.parametrize("is_time", [True, False])
+def test_a_start_is_asked_for_once_records_have_arrived(is_time):
+    state = after(Assigned(BOTH))
+    assert state.due_starts([run(P0, 10, 12), error_event(P1)], is_time=is_time) == ONLY
+
+
+def test_a_paused_partition_has_no_start_to_be_asked_for():
+    state = after(Paused(ONLY), Assigned(frozenset({P1})), state=settled(P0))
+    assert state.unknown_starts == frozenset({P1})
+    assert (state.due_start_commits, state.missing_starts, state.truncations) == (frozenset(), frozenset(), {})
+
+
+def test_a_known_start_is_not_asked_for():
+    assert not after(*started(P0)).due_starts([run(P0, 10, 12)], is_time=True)
+
+
+# -- odd settings, and the first offset of a log -----------------------------------------------------------------------
 
 
 def test_a_policy_that_nobody_knows_lets_no_start_be_chosen():
