@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from eos_client.core.partition_events import (
@@ -18,9 +19,10 @@ from eos_client.core.partition_events import (
     Paused,
     Processed,
     Retained,
+    StartEpochDropped,
     StartsFound,
 )
-from eos_client.core.partition_row import BEGINNING, PartitionRow, ResetPolicy, StartPhase
+from eos_client.core.partition_row import BEGINNING, PartitionRow, ResetPolicy, Start, StartPhase
 from eos_client.core.record_runs import Run
 from tests.core.gate_language import P0, P1, classic
 from tests.core.partition_language import (
@@ -170,6 +172,45 @@ def test_a_paused_partition_has_no_start_to_be_asked_for():
 
 def test_a_known_start_is_not_asked_for():
     assert not after(*started(P0)).due_starts([run(P0, 10, 12)], is_time=True)
+
+
+# -- a start beyond the end of its log ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "first", "may_lie_beyond"),
+    [(10, 3, 9, True), (10, 0, 0, True), (10, 3, 10, False), (10, 3, 11, False), (10, None, 9, False)],
+)
+def test_records_before_a_start_with_an_epoch_may_show_its_end(offset, epoch, first, may_lie_beyond):
+    start = after(Assigned(ONLY), committed(offset, epoch=epoch)).row(P0).start
+    assert start.may_lie_beyond_the_end(run(P0, first, 20)) is may_lie_beyond
+
+
+@pytest.mark.parametrize("policy", ResetPolicy)
+def test_a_start_without_an_offset_lies_beyond_no_end(policy):
+    start = after(Assigned(ONLY), StartsFound({P0: None}), policy=policy).row(P0).start
+    assert not start.may_lie_beyond_the_end(run(P0, 0, 5))
+    assert not Start(epoch=3).may_lie_beyond_the_end(run(P0, 0, 5))
+
+
+@pytest.mark.parametrize(("drops", "epoch"), [((StartEpochDropped(P0),), None), ((), 3)])
+def test_a_start_whose_epoch_was_dropped_is_sought_without_one(drops, epoch):
+    state = after(Assigned(ONLY), committed(10, epoch=3), *drops, Fetched((run(P0, 0, 5, 1),)))
+    assert state.due_seeks == {P0: (10, epoch)}
+    assert not state.waiting
+
+
+def test_a_dropped_epoch_leaves_everything_else_of_the_start():
+    before = after(Assigned(BOTH), committed(10, epoch=3), committed(7, P1, epoch=2), policy=LATEST)
+    state = after(StartEpochDropped(P0), state=before)
+    assert state.row(P0).start == msgspec.structs.replace(before.row(P0).start, epoch=None)
+    assert (state.row(P0).start.phase, state.row(P0).start.offset) == (StartPhase.KNOWN, 10)
+    assert state.row(P1) == before.row(P1)
+
+
+@pytest.mark.parametrize("before", [after(), settled(P0)], ids=["left", "started"])
+def test_a_dropped_epoch_of_no_start_changes_nothing(before):
+    assert after(StartEpochDropped(P0), state=before) == before
 
 
 # -- odd settings, and the first offset of a log -----------------------------------------------------------------------
