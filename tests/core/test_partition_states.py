@@ -8,9 +8,10 @@ from typing import Any
 from confluent_kafka import KafkaError
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
+from eos_client.core import partition_events
 from eos_client.core.hand_over import HandOver, LogTooShort, TruncatedLog, next_hand_over
 from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition
@@ -19,10 +20,13 @@ from eos_client.core.partition_events import (
     Assigned,
     AssignedByHand,
     CallBegan,
+    CallEnded,
     Chosen,
+    Closed,
     Committed,
     Departed,
     EndsFound,
+    EventsTaken,
     Fetched,
     HandedOver,
     Interrupted,
@@ -39,17 +43,19 @@ from eos_client.core.partition_events import (
     Retained,
     RewindsRepeated,
     Sought,
+    StartEpochDropped,
     StartsFound,
     TopicReplaced,
     Truncated,
     UnassignedByHand,
     WaitingGivenBack,
+    WorkForgotten,
     WorkTakenBack,
 )
-from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, ResetPolicy, Start
+from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, PartitionRow, ResetPolicy, Start
 from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.passed_offsets import PassedOffset, passed_before_a_record, passed_runs, positions_to_read
-from eos_client.core.record_runs import message_count, messages_of, runs
+from eos_client.core.record_runs import Run, message_count, messages_of, runs
 from tests.core.fetched_messages import Message
 
 GENERATION = GroupGeneration(1, "member")
@@ -61,9 +67,16 @@ ERROR = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 partitions = st.sampled_from(PARTITIONS)
 
+EVENTS = {event for event in vars(partition_events).values() if getattr(event, "__module__", "").endswith("_events")}
+TOLD: set[type] = set()
+
 
 def record(partition: InputPartition, offset: int) -> Message:
-    return Message(partition.partition, offset, name=partition.topic, epoch=offset // 10)
+    return Message(partition.partition, offset, name=partition.topic, epoch=epoch_of(offset))
+
+
+def epoch_of(offset: int) -> int:
+    return offset // 10
 
 
 def place_of(message: Message) -> InputPartition:
@@ -128,11 +141,23 @@ class Library:
         return taken
 
 
-class Partitions(RuleBasedStateMachine):
-    """Drives the table with every event in any order; the application checks each record that it is given."""
+def has_partitions(machine: Any) -> bool:
+    return bool(machine.library.positions)
 
-    @initialize(policy=st.sampled_from(ResetPolicy), data=st.data())
-    def begin(self, policy: ResetPolicy, data: Any) -> None:
+
+def may_hand_over(machine: Any) -> bool:
+    return not machine.state.truncations
+
+
+class Partitions(RuleBasedStateMachine):
+    """Drives the table with every event in any order; the application checks each record that it is given.
+
+    Nothing is handed over after ``Closed`` and ``TopicReplaced``: the states after them are looked at and not gone on
+    from.
+    """
+
+    @initialize(policy=st.sampled_from(ResetPolicy), assigned=st.sets(partitions), data=st.data())
+    def begin(self, policy: ResetPolicy, assigned: set[InputPartition], data: Any) -> None:
         self.data = data
         self.state = ConsumerState(reset_policy=policy)
         self.library = Library()
@@ -140,10 +165,29 @@ class Partitions(RuleBasedStateMachine):
         self.first: dict[InputPartition, int] = {}  # of the work that is not committed
         self.following: dict[InputPartition, int] = {}  # what the application must be given next
         self.events = 0  # error events that were taken from the library and not handed over
+        for partition in sorted(assigned):
+            self.assign(partition)
+            self.is_read(2)
 
     def tell(self, *events: Any) -> None:
         for event in events:
-            self.state = apply(self.state, event)
+            self.state = self.after(event)
+
+    def after(self, event: Any) -> ConsumerState:
+        TOLD.add(type(event))
+        return apply(self.state, event)
+
+    def one_of_ours(self) -> InputPartition:
+        return self.data.draw(st.sampled_from(sorted(self.library.positions)))
+
+    @property
+    def that_were_read(self) -> list[InputPartition]:
+        return [p for p in sorted(self.library.positions) if self.state.row(p).was_read]
+
+    @property
+    def that_are_settled(self) -> list[InputPartition]:
+        rows = {p: self.state.row(p) for p, at in sorted(self.library.positions.items()) if at is not None}
+        return [p for p, row in rows.items() if row.rejects_earlier and row.is_plain]
 
     # -- the adapter -------------------------------------------------------------------------------------------------
 
@@ -176,8 +220,13 @@ class Partitions(RuleBasedStateMachine):
                 end = self.start_of(partition).end
                 assert end is not None
                 self.committed[partition] = self.following[partition] = end
-        known = {p: CommittedOffset(self.committed[p], "") if p in self.committed else None for p in unknown}
-        self.tell(StartsFound(known))
+        self.tell(StartsFound({p: self.committed_offset(p) for p in unknown}))
+
+    def committed_offset(self, partition: InputPartition) -> CommittedOffset | None:
+        """What the group has, maybe with the leader epoch of the record before it."""
+        if (offset := self.committed.get(partition)) is None:
+            return None
+        return CommittedOffset(offset, "", self.data.draw(st.sampled_from([None, epoch_of(max(0, offset - 1))])))
 
     def start_of(self, partition: InputPartition) -> Start:
         start = self.state.rows[partition].start
@@ -189,15 +238,24 @@ class Partitions(RuleBasedStateMachine):
         self.events += sum(message.failed is not None for message in messages)
         if self.state.due_starts(fetched, is_time=True):
             self.find_starts(is_answered=is_answered)
+        for run in fetched:
+            self.drop_epoch_beyond_the_end(run)
         self.tell(Fetched(fetched))
+
+    def drop_epoch_beyond_the_end(self, run: Run) -> None:
+        start = self.state.row(run.partition).start
+        if run.is_error or start is None or not start.may_lie_beyond_the_end(run):
+            return
+        if self.data.draw(st.booleans()):  # whether the log ends before the start
+            self.tell(StartEpochDropped(run.partition))
+            assert not self.start_of(run.partition).may_lie_beyond_the_end(run)
 
     # -- what may happen ---------------------------------------------------------------------------------------------
 
-    @rule(partition=partitions)
-    def is_assigned(self, partition: InputPartition) -> None:
-        if partition in self.library.positions:
-            return
-        self.assign(partition)
+    @precondition(lambda self: len(self.library.positions) < len(PARTITIONS))
+    @rule()
+    def is_assigned(self) -> None:
+        self.assign(self.data.draw(st.sampled_from([p for p in PARTITIONS if p not in self.library.positions])))
 
     def assign(self, partition: InputPartition) -> None:
         # The library may have looked up another start, as while an offset is pending (KIP-447).
@@ -207,12 +265,12 @@ class Partitions(RuleBasedStateMachine):
         self.following[partition] = self.committed.get(partition, 0)
         self.tell(Assigned(frozenset({partition})))
 
-    @rule(partition=partitions)
-    def leaves(self, partition: InputPartition) -> None:
-        if partition in self.library.positions:
-            self.tell(LibraryCallBegan())
-            self.depart(partition)
-            self.receive([], is_answered=True)
+    @precondition(has_partitions)
+    @rule()
+    def leaves(self) -> None:
+        self.tell(LibraryCallBegan())
+        self.depart(self.one_of_ours())
+        self.receive([], is_answered=True)
 
     def depart(self, partition: InputPartition) -> None:
         del self.library.positions[partition]
@@ -220,10 +278,24 @@ class Partitions(RuleBasedStateMachine):
         self.library.handed.pop(partition, None)
         self.first.pop(partition, None)
         self.tell(Departed(frozenset({partition})))
+        if self.data.draw(st.booleans()):  # no session keeps its work for the gate
+            self.tell(WorkForgotten(frozenset({partition})))
+            assert partition not in self.state.positions.keys() | self.state.unprocessed
 
-    @rule(partition=partitions, count=st.integers(1, 5))
-    def is_fetched_ahead(self, partition: InputPartition, count: int) -> None:
-        self.library.fetch_ahead(partition, count)
+    @precondition(has_partitions)
+    @rule(count=st.integers(1, 5))
+    def is_fetched_ahead(self, count: int) -> None:
+        self.library.fetch_ahead(self.one_of_ours(), count)
+
+    @precondition(has_partitions)
+    @precondition(may_hand_over)
+    @rule(count=st.integers(1, 5))
+    def is_read(self, count: int) -> None:
+        """Several calls without any mishap."""
+        for _ in range(3):
+            self.is_fetched_ahead(count)
+            self.is_fetched_at_last()
+            self.is_handed_over(count)
 
     @rule(is_answered=st.booleans())
     def is_fetched(self, is_answered: bool) -> None:
@@ -231,10 +303,19 @@ class Partitions(RuleBasedStateMachine):
         self.receive(self.library.take_all(), is_answered=is_answered)
         self.perform_due()
 
-    @rule(partition=partitions, is_lost=st.booleans())
-    def is_fetched_while_it_leaves_and_comes_back(self, partition: InputPartition, is_lost: bool) -> None:
-        if partition not in self.library.positions:
-            return
+    @rule()
+    def serves_callbacks(self) -> None:
+        """A call that hands nothing over, and ends: what it has fetched waits for the next one."""
+        self.tell(CallBegan(), LibraryCallBegan())
+        self.receive(self.library.take_all(), is_answered=True)
+        self.perform_due()
+        self.tell(CallEnded())
+        assert not self.state.call_is_unfinished
+
+    @precondition(has_partitions)
+    @rule(is_lost=st.booleans())
+    def is_fetched_while_it_leaves_and_comes_back(self, is_lost: bool) -> None:
+        partition = self.one_of_ours()
         self.tell(CallBegan(), LibraryCallBegan())
         messages = self.library.take_all()
         self.depart(partition)
@@ -247,6 +328,7 @@ class Partitions(RuleBasedStateMachine):
         self.receive(messages, is_answered=True)
         self.perform_due()
 
+    @precondition(may_hand_over)
     @rule(count=st.integers(1, 8))
     def is_handed_over(self, count: int) -> None:
         hand_over = self.next_hand_over(count)
@@ -279,22 +361,32 @@ class Partitions(RuleBasedStateMachine):
             assert None in {hand_over.refusal.misplacement.expected_epoch, hand_over.refusal.misplacement.found_epoch}
         return hand_over
 
-    @rule(partition=partitions)
-    def starts_over(self, partition: InputPartition) -> None:
+    @precondition(may_hand_over)
+    @rule(count=st.integers(1, 8))
+    def takes_events_in_a_block(self, count: int) -> None:
+        """Acts on the error events among what comes next; the records wait again."""
+        taken, waiting, *_ = self.next_hand_over(count)
+        self.tell(EventsTaken(taken, waiting))
+        self.events -= message_count(run for run in taken if run.is_error)
+        records = messages_of(run for run in taken if not run.is_error)
+        assert messages_of(self.state.waiting) == [*records, *messages_of(waiting)]
+
+    @precondition(lambda self: self.that_are_settled)
+    @rule()
+    def starts_over(self) -> None:
         """The library lost its position, and begins again at the beginning of the log."""
-        settled = self.state.row(partition).rejects_earlier and self.state.row(partition).is_plain
-        if settled and self.library.positions.get(partition) is not None:
-            self.library.positions[partition] = 0
+        partition = self.data.draw(st.sampled_from(self.that_are_settled))
+        self.library.positions[partition] = 0
+        self.library.fetch_ahead(partition, 1)
 
     @rule(partition=partitions)
     def reports_an_error(self, partition: InputPartition) -> None:
         self.library.queue.append(Message(partition.partition, -1, ERROR, partition.topic))
 
+    @precondition(may_hand_over)
     @rule()
     def has_passed_markers(self) -> None:
         """The library has passed what stands behind the last record that it has handed over."""
-        if self.state.truncations:
-            return
         self.tell(CallBegan())
         sought_again, partitions = positions_to_read(self.state, frozenset(self.library.positions))
         self.tell(RewindsRepeated(sought_again))
@@ -327,6 +419,7 @@ class Partitions(RuleBasedStateMachine):
         self.tell(Interrupted({p: self.library.handed.get(p, INVALID) for p in assigned}))
         self.perform_due(may_break_off=False)
 
+    @precondition(may_hand_over)
     @rule(count=st.integers(1, 3))
     def is_put_back(self, count: int) -> None:
         before = dict(self.following), dict(self.first), self.events
@@ -349,7 +442,8 @@ class Partitions(RuleBasedStateMachine):
     def is_committed(self) -> None:
         owned = self.state.owned_positions
         assert {p: position.first_offset for p, position in owned.items()} == self.first
-        assert all(position.next_offset == self.following[p] for p, position in owned.items())
+        next_records = {p: record_at_or_after(position.next_offset) for p, position in owned.items()}
+        assert next_records == {p: record_at_or_after(self.following[p]) for p in owned}  # a marker may precede it
         offsets = {p: position.next_offset for p, position in owned.items()}
         self.committed.update(offsets)
         self.tell(Committed(offsets))
@@ -364,10 +458,12 @@ class Partitions(RuleBasedStateMachine):
         assert not self.state.positions
         self.perform_due()
 
-    @rule(partition=partitions, offset=st.integers(0, 30) | st.sampled_from([BEGINNING, END]))
-    def is_sought_by_the_application(self, partition: InputPartition, offset: int) -> None:
-        if partition not in self.library.positions:
-            return
+    @precondition(has_partitions)
+    @rule(offset=st.integers(0, 30) | st.sampled_from([BEGINNING, END]))
+    def is_sought_by_the_application(self, offset: int) -> None:
+        self.seek(self.one_of_ours(), offset)
+
+    def seek(self, partition: InputPartition, offset: int) -> None:
         self.is_committed()
         self.library.seek(partition, offset)
         self.library.drop(partition)
@@ -376,8 +472,10 @@ class Partitions(RuleBasedStateMachine):
         self.tell(Chosen(partition, offset))
         self.following[partition] = resolved(partition, offset)
 
-    @rule(partition=partitions, offset=st.integers(0, 30) | st.none(), is_first=st.booleans())
-    def is_assigned_by_hand(self, partition: InputPartition, offset: int | None, is_first: bool) -> None:
+    @rule(partition=partitions, offset=st.integers(0, 30) | st.none(), is_first=st.booleans(), replaces=st.booleans())
+    def is_assigned_by_hand(
+        self, partition: InputPartition, offset: int | None, is_first: bool, replaces: bool
+    ) -> None:
         """Inside on_assign, or after it was unassigned; without an ``offset`` the group decides."""
         if (partition in self.library.positions) is is_first:
             return
@@ -389,37 +487,42 @@ class Partitions(RuleBasedStateMachine):
             self.tell(UnassignedByHand(frozenset({partition})))
         else:
             return
-        self.tell(AssignedByHand(frozenset({partition}), replaces=False, without_group=False))
+        for other in self.library.positions.keys() - {partition} if replaces else ():
+            del self.library.positions[other]
+            self.library.drop(other)
+        self.tell(AssignedByHand(frozenset({partition}), replaces=replaces, without_group=False))
         self.tell(Chosen(partition, offset))
         if offset is not None:
             self.library.seek(partition, offset)
             self.following[partition] = offset
 
-    @rule(partition=partitions)
-    def is_truncated(self, partition: InputPartition) -> None:
+    @precondition(lambda self: self.that_were_read)
+    @rule()
+    def is_truncated(self) -> None:
         """Nothing is handed over until the application has chosen another place, or the partition has left."""
-        if partition in self.library.positions and self.state.row(partition).was_read:
-            self.tell(Truncated(partition, Misplacement(20, 1, 10, 2)))
-            assert partition in self.state.truncations
+        partition = self.data.draw(st.sampled_from(self.that_were_read))
+        self.tell(Truncated(partition, Misplacement(20, 1, 10, 2)))
+        assert partition in self.state.truncations
 
     @rule()
     def is_replaced(self) -> None:
         """The topic was created again: nothing of the old one is left to commit."""
         ours = frozenset(self.library.positions)
-        state = apply(self.state, TopicReplaced("orders", ours))
+        state = self.after(TopicReplaced("orders", ours))
         assert not state.owned_positions.keys() & ours
 
-    @rule(partition=partitions)
-    def is_paused_by_the_application(self, partition: InputPartition) -> None:
-        if partition in self.library.positions:
-            self.library.pause(frozenset({partition}))
-            self.tell(Paused(frozenset({partition})))
+    @precondition(has_partitions)
+    @rule()
+    def is_paused_by_the_application(self) -> None:
+        partition = self.one_of_ours()
+        self.library.pause(frozenset({partition}))
+        self.tell(Paused(frozenset({partition})))
 
-    @rule(partition=partitions)
-    def is_resumed_by_the_application(self, partition: InputPartition) -> None:
-        if self.state.row(partition).paused_by_application:
-            self.tell(Resumed(frozenset({partition})))
-            self.perform_due()
+    @precondition(lambda self: self.state.paused)
+    @rule()
+    def is_resumed_by_the_application(self) -> None:
+        self.tell(Resumed(frozenset({self.data.draw(st.sampled_from(sorted(self.state.paused)))})))
+        self.perform_due()
 
     @rule(is_broken_off=st.booleans())
     def pauses_all(self, is_broken_off: bool) -> None:
@@ -443,12 +546,21 @@ class Partitions(RuleBasedStateMachine):
     # -- what always holds -------------------------------------------------------------------------------------------
 
     @invariant()
-    def the_rows_in_view_are_those_that_need_it(self) -> None:
+    def every_index_says_what_the_rows_say(self) -> None:
         if hasattr(self, "state"):
-            rows = self.state.rows
-            assert self.state.not_plain == {p for p, row in rows.items() if not row.is_plain}
+            state, rows = self.state, self.state.rows
+            assert state.not_plain == {p for p, row in rows.items() if not row.is_plain}
+            assert state.due == {p for p, row in rows.items() if row.has_due_call}
+            assert state.asking == {p for p, row in rows.items() if row.has_due_question}
+            assert state.stopping == {p for p, row in rows.items() if row.stops_all}
+            assert state.paused == {p for p, row in rows.items() if row.paused_by_application}
             work = {p: row.work or row.orphan for p, row in rows.items()}
-            assert self.state.positions == {p: position for p, position in work.items() if position is not None}
+            assert state.positions == {p: position for p, position in work.items() if position is not None}
+
+    @invariant()
+    def a_partition_of_which_nothing_is_true_has_no_row(self) -> None:
+        if hasattr(self, "state"):
+            assert PartitionRow() not in self.state.rows.values()
 
     @invariant()
     def no_error_event_is_lost(self) -> None:
@@ -460,7 +572,7 @@ class Partitions(RuleBasedStateMachine):
         if not hasattr(self, "state"):
             return
         for partition in self.state.truncations:
-            self.is_sought_by_the_application(partition, 0)
+            self.seek(partition, 0)
         for _ in range(12):
             self.perform_due(may_break_off=False)
             for partition in self.library.positions:
@@ -470,6 +582,8 @@ class Partitions(RuleBasedStateMachine):
         ours = self.library.positions.keys() - self.state.paused - self.state.missing_starts
         ours -= {p for p in ours if self.library.positions[p] is None}
         assert ours <= {p for p in ours if self.state.row(p).was_read}
+        closed = self.after(Closed())
+        assert (closed.waiting, closed.positions) == ((), self.state.positions)
 
     def is_fetched_at_last(self) -> None:
         self.tell(CallBegan(), LibraryCallBegan())
@@ -477,5 +591,9 @@ class Partitions(RuleBasedStateMachine):
         self.perform_due(may_break_off=False)
 
 
-TestPartitions = Partitions.TestCase
-TestPartitions.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+class TestPartitions(Partitions.TestCase):
+    settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        assert TOLD >= EVENTS, f"no run has told {EVENTS - TOLD}"
