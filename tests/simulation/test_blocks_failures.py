@@ -11,6 +11,7 @@ import pytest
 from eos_client import Outcome
 from eos_client.errors import (
     AbortableError,
+    ClusterUnavailableError,
     ClusterUnfitError,
     EosError,
     FatalClientError,
@@ -24,6 +25,8 @@ from tests.support.protocols import EAGER, PROTOCOLS
 TOO_LARGE = b"x" * 2_000_000
 KAFKAS_LIMIT = BrokerSettings(log_message_timestamp_after_max_s=3600)
 AHEAD_S = 7200
+ATTEMPTS_MAX = 400
+"""More attempts to initialise than there is time for."""
 
 
 @pytest.fixture
@@ -36,6 +39,30 @@ def undelivered(stage, producer):
     stage.cluster.refuse("Produce", "INVALID_RECORD")
     producer.produce(SINK, b"undelivered")
     producer.flush(5.0)
+
+
+def test_a_block_whose_abort_fails_names_both_failures(stage):
+    producer, consumer = stage.producer(recovery_timeout_s=2.0), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            for record in stage.collect(consumer, 4):
+                txn.produce(SINK, record.value())
+            producer.flush(5.0)
+            stage.cluster.refuse("EndTxn", "UNKNOWN_PRODUCER_ID")
+            for _ in range(ATTEMPTS_MAX):
+                stage.cluster.refuse("InitProducerId", "COORDINATOR_NOT_AVAILABLE")
+            raise ZeroDivisionError("theirs")
+
+    with pytest.raises(ClusterUnavailableError, match="COORDINATOR_NOT_AVAILABLE") as raised:
+        block()
+    assert txn.outcome is Outcome.ABORTED
+    assert txn.reason == f"the block raised ZeroDivisionError: theirs; and the abort failed: {raised.value}"
+    assert stage.outputs == []
+    stage.cluster.faults.withdraw()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["txn.produce", "producer.produce"])

@@ -161,6 +161,7 @@ def test_closing_the_producer_aborts_held_work_and_another_producer_takes_its_re
     assert ("EndTxn" in {each.request for each in stage.cluster.history}) is reaches_the_coordinator
     (aborted,) = stage.named("transaction_aborted")
     assert "the producer was closed" in aborted.reason
+    assert ("the coordinator aborts it when its time is over: " in aborted.reason) is not reaches_the_coordinator
     assert aborted.records_in == 4
     stage.cluster.rebalance()  # until then the gate stays closed
     stage.copy_the_rest(stage.producer(transactional_id="successor"), consumer)

@@ -114,6 +114,26 @@ def test_a_producer_whose_abort_was_broken_off_finishes_it_before_it_serves_anot
     producer.transaction(another)
 
 
+@pytest.mark.parametrize("way_out", ["its next block", "its close"])
+def test_only_its_own_producer_finishes_an_end_that_was_broken_off(monkeypatch, way_out):
+    stage = SimulatedStage(records=4, partitions=1)
+    producer, another, consumer = stage.producer(), stage.producer(transactional_id="another"), stage.subscribed()
+    with suppress(_GivenUpError, StrikeError), producer.transaction(consumer):
+        stage.collect(consumer, 4)
+        producer.produce(SINK, b"aborted")
+        monkeypatch.setattr(TransactionSession, "_rewind", Mock(side_effect=StrikeError))
+        raise _GivenUpError
+    monkeypatch.undo()
+    with pytest.raises(TransactionStateError, match="only its own producer can finish it: enter the next block"):
+        another.transaction(consumer)
+    if way_out == "its next block":
+        copy(stage, producer, consumer, 2)
+    else:
+        producer.close()
+    stage.copy_the_rest(another, consumer)
+    assert stage.outputs == stage.inputs
+
+
 @pytest.mark.parametrize("partner", ["the same", "another", "its successor", "the same after another consumer"])
 def test_records_that_a_failed_on_revoke_gives_back_are_written_by_no_block(stage, partner):
     """They were consumed outside a block, and the application's on_revoke has raised before the block began."""

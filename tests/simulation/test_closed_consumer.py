@@ -143,6 +143,26 @@ def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(prot
     assert kept == []
 
 
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])  # close() polls before the library's own close()
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_consumer_whose_close_was_broken_off_reads_nothing_more(protocol, call):
+    def interrupt() -> None:
+        raise BrokenOffError
+
+    stage = SimulatedStage(protocol)
+    producer, consumer = stage.producer(), stage.subscribed()
+    stage.collect(consumer, 2)
+    stage.cluster.after(0.0, interrupt)
+    with pytest.raises(BrokenOffError):
+        consumer.close()
+    with pytest.raises(ClientClosedError, match=r"may have left its group: call close\(\) again, and build another"):
+        getattr(consumer, call)(timeout=0.1)
+    consumer.close()
+    with pytest.raises(RuntimeError, match=CLOSED):
+        getattr(consumer, call)(timeout=0.1)
+    assert goes_on_with_another_consumer(stage, producer)
+
+
 def test_the_clients_of_a_loop_whose_close_a_signal_broke_off_are_closed_when_its_block_is_left(stage, monkeypatch):
     def broken_off(consumer: Any, limit_s: float) -> bool:
         monkeypatch.undo()
