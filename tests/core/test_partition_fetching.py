@@ -196,6 +196,10 @@ def test_inside_a_call_the_next_record_is_the_one_after_those_handed_over():
     assert [state.shown_offset(partition, 30) for partition in (P0, P1, P2)] == [20, None, None]
 
 
+def test_inside_a_call_the_next_record_may_be_the_first_of_its_log():
+    assert after(CallBegan(), Chosen(P0, 0)).shown_offset(P0, 30) == 0
+
+
 def test_the_next_record_after_an_abort_is_the_first_uncommitted_one_before_it_is_sought():
     state = after(Aborted(), state=reading(P0))
     assert (state.row(P0).needs_seek, state.shown_offset(P0, 30)) == (True, 10)

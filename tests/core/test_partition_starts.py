@@ -133,7 +133,9 @@ def test_an_end_is_forgotten_once_it_is_committed():
 
 
 def test_an_offset_that_was_deleted_meanwhile_counts_no_more():
-    state = after(*started(P0), StartsFound({P0: None}), Fetched((run(P0, 5, 6),)))
+    state = after(Assigned(ONLY), committed(10, epoch=3), StartsFound({P0: None}))
+    assert (state.row(P0).start.offset, state.row(P0).start.epoch) == (None, None)
+    state = after(Fetched((run(P0, 5, 6),)), state=state)
     assert state.waiting == (run(P0, 5, 6),)
 
 
@@ -156,6 +158,10 @@ def test_a_start_that_another_owner_has_committed_meanwhile_counts():
 @pytest.mark.parametrize(("is_time", "due"), [(True, ONLY), (False, frozenset())])
 def test_a_withheld_start_is_asked_for_when_it_is_time(is_time, due):
     assert withheld().due_starts([], is_time=is_time) == due
+
+
+def test_an_awaited_start_is_not_asked_for_before_records_arrive():
+    assert not after(Assigned(ONLY), policy=LATEST).due_starts([], is_time=True)
 
 
 @pytest.mark.parametrize("is_time", [True, False])

@@ -30,6 +30,7 @@ from eos_client.core.partition_states import ConsumerState
 from tests.core.gate_language import P0, P1
 from tests.core.partition_language import (
     BOTH,
+    END,
     G4,
     G5,
     ONLY,
@@ -178,8 +179,9 @@ def test_events_that_are_put_back_move_nothing():
     assert (state.rows, state.waiting) == (before.rows, (error_event(P0),))
 
 
-def test_what_is_put_back_after_a_seek_is_expected():
-    state = after(Chosen(P0, 30), PutBack((run(P0, 18, 20),)), state=reading(P0))
+@pytest.mark.parametrize("offset", [30, END])
+def test_what_is_put_back_after_a_seek_is_expected(offset):
+    state = after(Chosen(P0, offset), PutBack((run(P0, 18, 20),)), state=reading(P0))
     assert (state.row(P0).next, state.row(P0).rejects_earlier) == (18, True)
 
 
