@@ -178,7 +178,8 @@ class Partitions(RuleBasedStateMachine):
         return apply(self.state, event)
 
     def one_of_ours(self) -> InputPartition:
-        return self.data.draw(st.sampled_from(sorted(self.library.positions)))
+        chosen: InputPartition = self.data.draw(st.sampled_from(sorted(self.library.positions)))
+        return chosen
 
     @property
     def that_were_read(self) -> list[InputPartition]:
@@ -591,7 +592,7 @@ class Partitions(RuleBasedStateMachine):
         self.perform_due(may_break_off=False)
 
 
-class TestPartitions(Partitions.TestCase):
+class TestPartitions(Partitions.TestCase):  # type: ignore[misc,valid-type]
     settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
 
     @classmethod
