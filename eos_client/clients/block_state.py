@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eos_client.confluent.producer.output_arguments import was_struck
+from eos_client.confluent.producer.output_arguments import raised_by_signal_handler
 from eos_client.core.model import Outcome
 from eos_client.errors import AbortableError, LeaveBlockError, OutputRefusedError, RebuildProducerError
 
@@ -131,5 +131,5 @@ class _CallInBlock:
         self._block.record_use()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if error is not None and (was_struck(error) or not isinstance(error, self._harmless)):
+        if error is not None and (raised_by_signal_handler(error) or not isinstance(error, self._harmless)):
             self._block.fail(error, quietly=isinstance(error, self._quiet))

@@ -20,7 +20,7 @@ from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures.client_failures import not_to_be_copied
-from eos_client.confluent.failures.consumer_failures import consumer_is_closed
+from eos_client.confluent.failures.consumer_failures import read_after_close
 from eos_client.confluent.serialisation import Deserializers, raw_record
 from eos_client.confluent.thread_ownership import (
     CALL,
@@ -217,7 +217,7 @@ class EosConsumer:
 
     def _require_not_closed(self) -> None:
         if self._membership.state.is_closed and not self._membership.in_callback:
-            raise consumer_is_closed()
+            raise read_after_close()
 
     def _report_lag(self) -> None:
         """Report the lag of the group's offsets if librdkafka has delivered statistics since the last call.

@@ -28,8 +28,8 @@ class OpenWork:
         self.session: TransactionSession | None = None
         self._plain = plain
         self._starts = CommitAttempts(consumer, hook, clock)
-        self._has_ungiven_partitions = False  # partitions that the group did not give, assigned inside a callback
-        self._has_lost_records = False  # handed over while no producer was open, of partitions that have left since
+        self._has_unassigned_partitions = False  # partitions that the group did not give, assigned inside a callback
+        self._has_departed_records = False  # handed over while no producer was open, of partitions that have left since
 
     # -- whose work it is --------------------------------------------------------------------------------------------
 
@@ -60,9 +60,9 @@ class OpenWork:
                 "the next block with that one, or close it, after which the records are consumed again"
             )
         must_fail = before is not None and before.take_next_block_must_fail()
-        if self._has_lost_records or must_fail:
+        if self._has_departed_records or must_fail:
             session.fail_next_block("records that were handed over before this block come again, or went elsewhere")
-        self._has_lost_records = False
+        self._has_departed_records = False
         self.session = session
         return session
 
@@ -123,7 +123,7 @@ class OpenWork:
 
     def record_subscription(self) -> None:
         """Record that the group assigns the partitions from now on."""
-        self._has_ungiven_partitions = False
+        self._has_unassigned_partitions = False
 
     def check_manual_assignment(self, call: str, partitions: Iterable[Any] = ()) -> None:
         """Raise TransactionStateError for an assignment by hand that would lose the work of a transaction.
@@ -132,8 +132,8 @@ class OpenWork:
         """
         membership = self._consumer.membership
         if membership.in_callback:
-            self._has_ungiven_partitions = (
-                self._has_ungiven_partitions or not input_partitions(partitions) <= membership.state.assigned
+            self._has_unassigned_partitions = (
+                self._has_unassigned_partitions or not input_partitions(partitions) <= membership.state.assigned
             )
             return
         if self.session is not None and (self.session.has_open_work or self.session.block.is_open):
@@ -157,7 +157,7 @@ class OpenWork:
                 f"transaction() with a consumer that {how}: nothing would fence its offsets against another member "
                 "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"
             )
-        if self._has_ungiven_partitions:
+        if self._has_unassigned_partitions:
             raise misplaced_call(
                 "transaction() with a consumer whose callback assigned partitions that the group did not give it: "
                 "nothing would fence their offsets against another member (KIP-447). Assign inside on_assign only what "
@@ -214,7 +214,7 @@ class OpenWork:
         self._starts.end_hold()
         if (session := self.committing_session) is None:
             is_lost = not partitions.isdisjoint(self._consumer.state.owned_positions)
-            self._has_lost_records = self._has_lost_records or is_lost
+            self._has_departed_records = self._has_departed_records or is_lost
             self._consumer.forget_work(partitions)
         else:
             session.on_departed(partitions)

@@ -35,8 +35,8 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class SentOffsets:
-    """What a commit sends; ``token`` marks the offsets as this attempt's."""
+class AttemptedOffsets:
+    """What a commit is about to send, or has sent; ``token`` marks the offsets as this attempt's."""
 
     positions: InputPositions
     snapshot: MembershipSnapshot
@@ -59,7 +59,7 @@ class StepState:
     unhandled: EosError | None = None
     """A failure of the producer on which no step has acted yet."""
     decided: tuple[CommitRuling, MembershipSnapshot] | None = None
-    sent: SentOffsets | None = None
+    attempted: AttemptedOffsets | None = None
     unanswered: UnknownOutcomeError | None = None
     is_resolution_counted: bool = False
     is_left_unknown: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
-from eos_client.confluent.producer.output_arguments import produce_options, unfit_content, was_struck
+from eos_client.confluent.producer.output_arguments import produce_options, raised_by_signal_handler, unfit_content
 from eos_client.confluent.serialisation import Serializers
 from eos_client.core.transaction_lifecycle import TransactionLifecycle
 from eos_client.errors import AbortableError, EosError, OutputRefusedError, repr_of, text_of
@@ -105,7 +105,7 @@ def write_by(
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, EosError):
             raise
-        if was_struck(error):
+        if raised_by_signal_handler(error):
             raise AbortableError(
                 f"a signal handler has broken the output for topic {repr_of(topic)} off. Let this error leave the block"
             ) from error

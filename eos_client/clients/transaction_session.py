@@ -20,7 +20,7 @@ from eos_client.clients.endings import Endings
 from eos_client.clients.long_steps import EndedMeanwhileError, while_polling
 from eos_client.clients.recovery import Recovery
 from eos_client.clients.refused_letters import LettersOfBlocks
-from eos_client.clients.step_state import Ending, SentOffsets, StepState, needed
+from eos_client.clients.step_state import AttemptedOffsets, Ending, StepState, needed
 from eos_client.clients.transaction_outputs import TransactionOutputs
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures.client_failures import misplaced_call
@@ -43,16 +43,16 @@ from eos_client.ports import Clock, MembershipSnapshot
 
 T = TypeVar("T")
 
-_TO_BE_REPEATED = (
-    errors.AbortableError,
-    errors.RebuildProducerError,
-    errors.RetriableError,
-    errors.ClusterUnavailableError,
-    errors.TransactionStateError,
-    errors.ClientClosedError,
-    errors.WrongThreadError,
-)
-"""What ``commit_starts`` may raise and be called again after."""
+_START_IS_REPEATED = {
+    errors.AbortableError: "the group or a broker has refused the offsets now",
+    errors.RebuildProducerError: "another handle commits them",
+    errors.RetriableError: "no answer came that says more",
+    errors.ClusterUnavailableError: "no broker has answered",
+    errors.TransactionStateError: "a call of the application came first, such as a transaction by hand",
+    errors.ClientClosedError: "the producer was closed meanwhile: its successor commits them",
+    errors.WrongThreadError: "another thread uses the producer at this moment",
+}
+"""After these, each with its reason, ``commit_starts`` is called again with the next records."""
 
 
 class TransactionSession:
@@ -278,12 +278,12 @@ class TransactionSession:
         if is_closed or is_in_transaction or self._has_unreported_end or self.call_guard.is_working:
             return False
         self._token = self._token.next()
-        sent = SentOffsets(starts, snapshot, self._token, inside_revoke=False)
-        steps = StepState(self._clock(), inside_fetch=True, sent=sent)
+        sent = AttemptedOffsets(starts, snapshot, self._token, inside_revoke=False)
+        steps = StepState(self._clock(), inside_fetch=True, attempted=sent)
         try:
             with self.producer.library.callback_errors.deferred(until_later=True):
                 self.call_guard.run_transaction_step(lambda: self._run(TransactionEvent.COMMIT_STARTS, steps))
-        except _TO_BE_REPEATED:
+        except tuple(_START_IS_REPEATED):
             return False
         return True
 
@@ -575,7 +575,7 @@ class TransactionSession:
             return TransactionEvent.DECIDED_ABORT if is_abort else TransactionEvent.DECIDED_SKIP
         self._token = self._token.next()
         positions = dict(self.consumer.positions)
-        steps.sent = SentOffsets(positions, snapshot, self._token, inside_revoke=steps.inside_revoke)
+        steps.attempted = AttemptedOffsets(positions, snapshot, self._token, inside_revoke=steps.inside_revoke)
         return TransactionEvent.DECIDED_COMMIT if self.state.has_begun else TransactionEvent.DECIDED_COMMIT_UNBEGUN
 
     def _is_deciding(self) -> bool:
@@ -583,7 +583,7 @@ class TransactionSession:
         return self.state.phase is Phase.DECIDING
 
     def _commit(self, steps: StepState) -> TransactionEvent:
-        sent, calls = needed(steps.sent), self.producer.calls
+        sent, calls = needed(steps.attempted), self.producer.calls
         try:
             if sent.positions:
                 self._send_offsets(sent.positions, sent.snapshot, sent.token)
@@ -603,7 +603,7 @@ class TransactionSession:
         return TransactionEvent.ANSWERED
 
     def _commit_starts(self, steps: StepState) -> TransactionEvent:
-        sent = needed(steps.sent)
+        sent = needed(steps.attempted)
         self.producer.begin_transaction()
         self._send_offsets(sent.positions, sent.snapshot, sent.token)
         self.producer.commit_transaction(keeps_handle=True)
@@ -620,7 +620,7 @@ class TransactionSession:
         if not steps.is_resolution_counted:
             steps.is_resolution_counted = True
             self._recovery.record_unanswered(cause)
-        sent = needed(steps.sent)
+        sent = needed(steps.attempted)
         try:
             outcome = self._while_polling(
                 steps, lambda poll: self._recovery.resolve_commit_outcome(sent.positions, sent.token, cause, poll)
@@ -674,7 +674,7 @@ class TransactionSession:
     # -- how it ended ------------------------------------------------------------------------------------------------
 
     def _record_committed(self, steps: StepState) -> None:
-        sent, (ruling, _) = needed(steps.sent), needed(steps.decided)
+        sent, (ruling, _) = needed(steps.attempted), needed(steps.decided)
         records_in, now = record_count(sent.positions), self._clock()
         committed = TransactionCommitted(
             records_in=records_in,

@@ -118,8 +118,8 @@ class MembershipState(NamedTuple):
     def lost_unnoticed(self, now: GroupGeneration, at_s: float, given: Partitions) -> Partitions:
         """Return what has to be reported as lost before an assignment of ``given`` in generation ``now`` is followed.
 
-        What is given although it counts as assigned has left in between: the callback for that was broken off, and the
-        library went on to the next one in the same call.
+        A partition that is given although it counts as assigned has left in between. The callback for its loss was
+        broken off, and the library went on to the next callback in the same call.
         """
         return self.assigned if self.may_be_readmitted(now, at_s) else self.assigned & given
 

@@ -319,7 +319,7 @@ def _without_waiting(state: ConsumerState, partitions: Partitions | None) -> Con
 
 
 def _assigned(state: ConsumerState, event: events.Assigned) -> ConsumerState:
-    # What was read and is given again has left in between, and the callback for that was broken off.
+    # A partition that was read before it is assigned has left in between; the callback for its loss was broken off.
     again = [p for p in event.partitions & state.rows.keys() if state.rows[p].was_read]
     return _expected(_each(state, again, PartitionRow.departed), event.partitions)
 

@@ -23,7 +23,7 @@ from eos_client.confluent.producer.output_arguments import (
     as_written,
     checked_headers,
     produce_options,
-    was_struck,
+    raised_by_signal_handler,
 )
 from eos_client.core.error_report import text_with_place
 from eos_client.errors import (
@@ -206,7 +206,7 @@ class RecordOutputs:
             except EosError:
                 raise
             except Exception as error:
-                if was_struck(error):  # it may be queued, so nothing may write it again
+                if raised_by_signal_handler(error):  # it may be queued, so nothing may write it again
                     raise
                 count -= 1  # it is written again, more slowly, and the error named
                 if transform is None:

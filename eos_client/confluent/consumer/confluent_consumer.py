@@ -27,7 +27,7 @@ from eos_client.confluent.consumer.partition_table import PartitionTable
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets, PlainUse
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.consumer.start_offsets import StartOffsets
-from eos_client.confluent.failures.consumer_failures import consumer_closed
+from eos_client.confluent.failures.consumer_failures import write_after_close
 from eos_client.confluent.failures.position_failures import (
     beyond_the_end,
     forbidden_reset,
@@ -159,7 +159,7 @@ class ConfluentConsumer:
     def require_open(self) -> None:
         """Raise ClientClosedError where nothing can be committed by this consumer any more."""
         if self.membership.state.is_closed and not self.membership.in_callback:
-            raise consumer_closed()
+            raise write_after_close()
 
     @owned()
     def serve_errors(self) -> None:

@@ -181,12 +181,12 @@ def leave_block(message: str) -> errors.LeaveBlockError:
     return make_kafka_error(errors.LeaveBlockError, KafkaError.REBALANCE_IN_PROGRESS, message, txn_requires_abort=True)
 
 
-def consumer_is_closed() -> errors.ClientClosedError:
+def read_after_close() -> errors.ClientClosedError:
     """Return the error for a read of a consumer that was closed."""
     return errors.ClientClosedError("Consumer closed: build another one, which goes on at the committed offsets.")
 
 
-def consumer_closed() -> errors.ClientClosedError:
+def write_after_close() -> errors.ClientClosedError:
     """Return the error for an output whose transaction would belong to a consumer that was closed."""
     return errors.ClientClosedError(
         "Consumer closed: what is written now could not be committed with its records. Build another consumer, and "

@@ -29,7 +29,7 @@ _HEADERS = 6  # of the unnamed arguments of produce(), after the topic; they are
 _SHOWN_MAX = 200
 _PAIR = 2
 _PACKAGE = "eos_client."
-_CALLERS_OF_APPLICATIONS = frozenset({__name__, "eos_client.confluent.serialisation"})
+_CALLERS_OF_APPLICATION_CODE = frozenset({__name__, "eos_client.confluent.serialisation"})
 _NAMES_MAX = 1024
 _HEADER_NAMES: set[str] = set()  # that were checked: at most _NAMES_MAX of them
 _CONTENT = (bytes, str, NoneType)
@@ -188,7 +188,7 @@ def unfit_content(record: OutputRecord) -> str:
     return ""
 
 
-def was_struck(error: BaseException) -> bool:
+def raised_by_signal_handler(error: BaseException) -> bool:
     """Whether a signal handler has raised ``error``, perhaps after the output was queued.
 
     The innermost function of this package in its traceback tells: those of this module and of ``serialisation`` call
@@ -197,7 +197,7 @@ def was_struck(error: BaseException) -> bool:
     """
     names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = [place for place, name in enumerate(names) if name.startswith(_PACKAGE)]
-    return bool(ours) and ours[-1] + 1 < len(names) and names[ours[-1]] not in _CALLERS_OF_APPLICATIONS
+    return bool(ours) and ours[-1] + 1 < len(names) and names[ours[-1]] not in _CALLERS_OF_APPLICATION_CODE
 
 
 def is_fit(topic: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
