@@ -92,7 +92,7 @@ class Refusing:
 
 def test_a_command_whose_credentials_are_refused_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_contact, "REFUSED_WAIT_S", 0.0)
-    with pytest.raises(AuthenticationError, match=r"refuse this client.* within 0\.1 s .*wrong password") as refused:
+    with pytest.raises(AuthenticationError, match=r"refuse this client.* within [\d.]+ s .*wrong password") as refused:
         Refusing(answers=0).admin.cluster()
     assert isinstance(refused.value, ClusterUnavailableError)
 
