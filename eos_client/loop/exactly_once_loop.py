@@ -141,7 +141,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._credentials = RefusedCredentials(self._member, config.recovery_timeout_s, clock)
         self._missing = MissingTopics(self._member, self._topics, clock, are_confirmed=True)
         self._adapter = self._producer.adapter
-        self._session = session = self._producer.session(self._consumer)
+        self.session = session = self._producer.session(self._consumer)
         self._event_loop = event_loop_of(given)
         self._failed = failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
         function = with_serialisers(given, config, output_topic, takes_batches=takes_batches)
@@ -362,7 +362,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             if not self._is_due():
                 return None
             work = frozenset(self._member.positions)
-            ending = self._session.end()
+            ending = self.session.end()
         except errors.UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
             self._apply_endings()
@@ -371,7 +371,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._pace.end()
             return None
         except StoppedMeanwhileError as error:
-            self._session.recover(error)
+            self.session.recover(error)
             self._apply_endings()
             self._pace.end()
             self._shutdown.records_to_repeat = 0  # else that record is retried until the shutdown deadline
@@ -379,11 +379,11 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             brings_progress = isinstance(error, RefusedRecordsError)
             work = work or frozenset(self._member.positions)
-            ending = self._session.recover(error)
+            ending = self.session.recover(error)
         return ending, work, brings_progress
 
     def _next_batch(self) -> list[Any]:
-        self._session.mark_processed()  # from here on a revocation may commit the last batch
+        self.session.mark_processed()  # from here on a revocation may commit the last batch
         self._polled_at = self._clock()
         if not self._pace.has_begun:
             self._missing.require()
@@ -401,7 +401,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 return [first]
             self._member.put_back([first])  # it comes first in its batch, and counts once
         poll_s = self.config.poll_timeout_s
-        if not self._session.is_held:
+        if not self.session.is_held:
             poll_s = min(poll_s, self._pace.left_s)
         return self._consumer.consume(min(self.config.batch_size, self._pace.room), poll_s)
 
@@ -413,7 +413,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 self._pace.begin()
 
     def _is_due(self) -> bool:
-        if self._session.is_held and self.gate.settings.policy is GatePolicy.HOLD:
+        if self.session.is_held and self.gate.settings.policy is GatePolicy.HOLD:
             return True
         return self._pace.is_due
 
@@ -439,7 +439,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     # -- endings -------------------------------------------------------------------------------------------------
 
     def _apply_endings(self) -> None:
-        endings = self._session.endings
+        endings = self.session.endings
         self._failed.apply_endings(endings.commits, endings.aborts, self._member.membership.state.assigned)
 
     def _record_outcome(self, ending: Ending, work: Partitions, *, brings_progress: bool) -> None:
@@ -482,12 +482,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _drain(self) -> None:
         """Commit the open transaction, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
         deadline, work = self._shutdown.ends_at, frozenset(self._member.positions)
-        ending = self._session.end()
+        ending = self.session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
             self._member.fetching.wait_while_paused(self.config.poll_timeout_s)
-            ending = self._session.end()
+            ending = self.session.end()
         if ending.outcome is Outcome.SKIPPED:
-            self._session.abort("the loop was stopped while the gate was closed")
+            self.session.abort("the loop was stopped while the gate was closed")
         cost = self._pace.end()
         if ending.outcome is Outcome.COMMITTED:
             self._shutdown.committed(cost.records)
@@ -498,7 +498,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """Abort open work without raising: the error that ended the loop is the one to report, and once."""
         self._apply_endings()
         try:
-            self._session.abort_before_close(self._shutdown.reason or "the loop was closed")
+            self.session.abort_before_close(self._shutdown.reason or "the loop was closed")
         except errors.EosError as error:
             said = type(error).__name__ if str(error) == str(raised) else str(error)
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {said}"))

@@ -1,0 +1,157 @@
+"""A consumer for loops of one's own, whose blocks are transactions of a database."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, Engine
+
+from eos_client.clients import EosConsumer, EosProducer
+from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.confluent.positions.clients import PositionedClients
+from eos_client.core.commit_gate import CommitGate, GateSettings
+from eos_client.core.model import Outcome, ProducerLimits
+from eos_client.errors import AbortableError, ConfigurationError
+from eos_client.integration.sql.database_loop import DEFAULT_OFFSETS_TABLE, owner_name, raise_if_repeatable
+from eos_client.integration.sql.sql_store import SqlPositionStore
+from eos_client.observe import Counters, EventHook, log_event
+from eos_client.ports import ClientLibrary
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class DatabaseConsumer:
+    """Consumes records whose positions are rows of a database, which `database_transaction` commits with yours.
+
+    ``config``: confluent_kafka's settings of a consumer. ``offsets_table`` and where partitions begin: as in
+    DatabaseLoop. One thread uses it. Raises ConfigurationError as EosConsumer and DatabaseLoop do.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        *,
+        engine: Engine,
+        offsets_table: str = DEFAULT_OFFSETS_TABLE,
+        gate: GateSettings | None = None,
+        limits: ProducerLimits | None = None,
+        hook: EventHook = log_event,
+        clients: ClientLibrary = CONFLUENT_KAFKA,
+    ) -> None:
+        if not config.get("group.id"):
+            raise ConfigurationError('"group.id" is missing. Set it to the name that all workers of a job share.')
+        store = SqlPositionStore(engine, str(config["group.id"]), offsets_table)
+        self._clients = PositionedClients(store, owner_name(), clients)
+        self.counters = Counters()
+        shared = {"hook": hook, "counters": self.counters, "clock": self._clients.clock}
+        self._consumer = EosConsumer(config, gate=gate, factory=self._clients.consumer, **shared)
+        self._producer = EosProducer(
+            {"bootstrap.servers": config.get("bootstrap.servers", "")},
+            limits=limits,
+            generate_id=True,
+            factory=self._clients.producer,
+            **shared,
+        )
+        self._session = self._producer.session(self._consumer)
+        self._is_ready = False
+
+    @property
+    def gate(self) -> CommitGate:
+        """The commit gate of this member."""
+        return self._consumer.gate
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callable[[Any, list[Any]], Any] | None = None,
+        on_revoke: Callable[[Any, list[Any]], Any] | None = None,
+        on_lost: Callable[[Any, list[Any]], Any] | None = None,
+    ) -> None:
+        """Join the group; the callbacks are those of ``EosConsumer.subscribe``."""
+        self._consumer.subscribe(topics, on_assign, on_revoke, on_lost)
+
+    def database_transaction(self, max_records: int = 500, timeout_s: float = 1.0) -> DatabaseTransaction:
+        """Return a ``with`` block that gives a connection inside a transaction, and records.
+
+        At most ``max_records`` of them, none if none came within ``timeout_s`` seconds. The end of the block commits
+        the rows together with the positions of the records; an exception rolls both back, and the records are consumed
+        again.
+        """
+        return DatabaseTransaction(self, max_records, timeout_s)
+
+    def _begin(self, max_records: int, timeout_s: float) -> tuple[Connection, list[Any]]:
+        records = self._consumer.consume(max_records, timeout_s)
+        self._session.outputs.begin()
+        return self._clients.connection, records
+
+    def _block(self) -> Any:
+        if not self._is_ready:
+            self._producer.init_transactions()
+            self._is_ready = True
+        return self._producer.transaction(self._consumer)
+
+    def close(self) -> None:
+        """Leave the group and give the connection back; what is open is rolled back."""
+        try:
+            self._consumer.close()
+        finally:
+            self._producer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class DatabaseTransaction:
+    """A ``with`` block around one transaction of the database; ``outcome`` and ``reason`` say how it ended.
+
+    They mean what they mean in ``producer.transaction(consumer)``: COMMITTED, ABORTED, or SKIPPED where the commit gate
+    holds the transaction open for the next block.
+    """
+
+    def __init__(self, consumer: DatabaseConsumer, max_records: int, timeout_s: float) -> None:
+        self._consumer = consumer
+        self._max_records = max_records
+        self._timeout_s = timeout_s
+        self._block: Any = None
+        self._leave: Any = None
+        self._connection: Connection | None = None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; None while it is open, or where that is not known."""
+        found: Outcome | None = None if self._block is None else self._block.outcome
+        return found
+
+    @property
+    def reason(self) -> str:
+        """Why it ended so."""
+        return "not entered yet" if self._block is None else str(self._block.reason)
+
+    def __enter__(self) -> tuple[Connection, list[Any]]:
+        self._block = self._consumer._block()  # noqa: SLF001  # one part of this module
+        self._leave = self._block.__exit__  # which shows the block whether this `with` can still end it
+        self._block.__enter__()
+        try:
+            self._connection, records = self._consumer._begin(self._max_records, self._timeout_s)  # noqa: SLF001
+        except BaseException:
+            self._leave(*sys.exc_info())
+            raise
+        return self._connection, records
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is not None and self._connection is not None:
+            try:
+                raise_if_repeatable(error, self._connection)
+            except AbortableError as repeatable:
+                self._consumer._session.block.fail(repeatable, quietly=True)  # noqa: SLF001
+                return bool(self._leave(type(repeatable), repeatable, repeatable.__traceback__))
+        return bool(self._leave(kind, error, trace))

@@ -1,0 +1,161 @@
+"""The table of positions, and the one of dead letters, by SQLAlchemy Core."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    and_,
+    case,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import mysql
+
+from eos_client.core.model import InputPartition
+from eos_client.core.offset_claims import Move, Position
+
+NAME_LENGTH_MAX = 249
+"""Kafka's limit for the name of a topic; a group's may be longer, and is refused then."""
+_TOKEN_LENGTH = 64
+# MySQL compares text without regard to case unless the column says otherwise, and Kafka's names differ by case.
+_NAME = String(NAME_LENGTH_MAX).with_variant(
+    mysql.VARCHAR(NAME_LENGTH_MAX, collation="utf8mb4_bin"), "mysql", "mariadb"
+)
+_BYTES = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+_TEXT = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+
+
+def offsets_table(name: str, metadata: MetaData) -> Table:
+    """Describe the table of positions: one row for each partition of a group."""
+    return Table(
+        name,
+        metadata,
+        Column("consumer_group", _NAME, primary_key=True),
+        Column("topic", _NAME, primary_key=True),
+        Column("partition_id", Integer, primary_key=True, autoincrement=False),
+        Column("next_offset", BigInteger, nullable=False),
+        Column("leader_epoch", Integer, nullable=True),
+        Column("fence", BigInteger, nullable=False),
+        Column("generation", Integer, nullable=False),
+        Column("owner", String(NAME_LENGTH_MAX), nullable=False),
+        Column("attempt", String(_TOKEN_LENGTH), nullable=False),
+        Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    )
+
+
+def dead_letter_table(name: str, metadata: MetaData) -> Table:
+    """Describe a table of dead letters: the record, and its headers, which name the error, as JSON."""
+    return Table(
+        name,
+        metadata,
+        Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+        Column("topic", _NAME, nullable=False),
+        Column("partition_id", Integer, nullable=False),
+        Column("record_offset", BigInteger, nullable=False),
+        Column("record_key", _BYTES, nullable=True),
+        Column("record_value", _BYTES, nullable=True),
+        Column("headers", _TEXT, nullable=False),
+        Column("written_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    )
+
+
+class OffsetRows:
+    """The statements on the rows of one ``group`` in ``table``."""
+
+    def __init__(self, table: Table, group: str) -> None:
+        self._table = table
+        self._group = group
+
+    def _is_of(self, partitions: Collection[InputPartition]) -> Any:
+        columns = self._table.c
+        places = or_(*(and_(columns.topic == p.topic, columns.partition_id == p.partition) for p in sorted(partitions)))
+        return and_(columns.consumer_group == self._group, places)
+
+    def read(
+        self, connection: Connection, partitions: Collection[InputPartition] | None, *, for_update: bool = False
+    ) -> dict[InputPartition, Position]:
+        """Read the rows of ``partitions``, or all of the group; ``for_update`` waits for whoever holds one."""
+        columns = self._table.c
+        is_meant = columns.consumer_group == self._group if partitions is None else self._is_of(partitions)
+        if partitions is not None and not partitions:
+            return {}
+        wanted = select(self._table).where(is_meant).order_by(columns.topic, columns.partition_id)
+        rows = connection.execute(wanted.with_for_update() if for_update else wanted).mappings()
+        return {InputPartition(row["topic"], row["partition_id"]): _position(row) for row in rows}
+
+    def insert(self, connection: Connection, rows: Mapping[InputPartition, Position]) -> None:
+        """Insert rows that are missing."""
+        connection.execute(insert(self._table), [self._values(partition, row) for partition, row in rows.items()])
+
+    def replace(self, connection: Connection, partition: InputPartition, row: Position) -> None:
+        """Replace the row of ``partition``, which is held."""
+        values = {**self._values(partition, row), "updated_at": func.now()}
+        connection.execute(update(self._table).where(self._is_of([partition])).values(values))
+
+    def move(self, connection: Connection, moves: Mapping[InputPartition, Move]) -> bool:
+        """Move the rows that show what was claimed; returns whether all of them did."""
+        columns = self._table.c
+        places = {
+            partition: and_(columns.topic == partition.topic, columns.partition_id == partition.partition)
+            for partition in sorted(moves)
+        }
+        shown = or_(
+            *(
+                and_(place, columns.fence == move.claimed.fence, columns.next_offset == move.claimed.next_offset)
+                for place, move in ((place, moves[p]) for p, place in places.items())
+            )
+        )
+        attempt = next(iter(moves.values())).attempt
+        change = (
+            update(self._table)
+            .where(columns.consumer_group == self._group, shown)
+            .values(
+                next_offset=case(
+                    *((place, literal(moves[p].next_offset, BigInteger())) for p, place in places.items())
+                ),
+                leader_epoch=case(*((place, literal(moves[p].leader_epoch, Integer())) for p, place in places.items())),
+                attempt=attempt,
+                updated_at=func.now(),
+            )
+        )
+        return connection.execute(change).rowcount == len(moves)
+
+    def _values(self, partition: InputPartition, row: Position) -> dict[str, Any]:
+        return {
+            "consumer_group": self._group,
+            "topic": partition.topic,
+            "partition_id": partition.partition,
+            "next_offset": row.next_offset,
+            "leader_epoch": row.leader_epoch,
+            "fence": row.fence,
+            "generation": row.generation,
+            "owner": row.owner[:NAME_LENGTH_MAX],
+            "attempt": row.attempt,
+        }
+
+
+def _position(row: Mapping[str, Any]) -> Position:
+    return Position(
+        next_offset=int(row["next_offset"]),
+        fence=int(row["fence"]),
+        generation=int(row["generation"]),
+        owner=row["owner"],
+        leader_epoch=row["leader_epoch"],
+        attempt=row["attempt"],
+    )
