@@ -47,14 +47,18 @@ class DatabaseConsumer:
         store = SqlPositionStore(engine, str(config["group.id"]), offsets_table)
         self._clients = PositionedClients(store, owner_name(), clients)
         self.counters = Counters()
-        shared = {"hook": hook, "counters": self.counters, "clock": self._clients.clock}
-        self._consumer = EosConsumer(config, gate=gate, factory=self._clients.consumer, **shared)
+        clock = self._clients.clock
+        self._consumer = EosConsumer(
+            config, gate=gate, hook=hook, counters=self.counters, factory=self._clients.consumer, clock=clock
+        )
         self._producer = EosProducer(
             {"bootstrap.servers": config.get("bootstrap.servers", "")},
             limits=limits,
+            hook=hook,
+            counters=self.counters,
             generate_id=True,
             factory=self._clients.producer,
-            **shared,
+            clock=clock,
         )
         self._session = self._producer.session(self._consumer)
         self._is_ready = False

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    RowMapping,
     String,
     Table,
     Text,
@@ -150,7 +151,7 @@ class OffsetRows:
         }
 
 
-def _position(row: Mapping[str, Any]) -> Position:
+def _position(row: RowMapping) -> Position:
     return Position(
         next_offset=int(row["next_offset"]),
         fence=int(row["fence"]),

@@ -18,8 +18,8 @@ from eos_client.core.offset_claims import Move, Position, claim, why_not_moved
 from eos_client.errors import ConfigurationError, TransactionStateError
 from eos_client.integration.sql.database_errors import is_repeatable, store_error
 from eos_client.integration.sql.offsets_table import NAME_LENGTH_MAX, OffsetRows, dead_letter_table, offsets_table
-from eos_client.position_store import StoreRefusedError, StoreUnfitError
 from eos_client.ports import OutputRecord
+from eos_client.position_store import StoreRefusedError, StoreUnfitError
 
 T = TypeVar("T")
 
@@ -215,9 +215,10 @@ class SqlPositionStore:
             reraise=True,
         )
         try:
-            return retrying(self._once, work)
+            done: T = retrying(self._once, work)
         except SQLAlchemyError as error:
             raise store_error(error, what) from error
+        return done
 
     def _once(self, work: Callable[[Connection], T]) -> T:
         with _connected(self._engine) as connection, connection.begin():

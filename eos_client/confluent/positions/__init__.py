@@ -1,1 +1,1 @@
-"""Clients whose positions and transactions are a store's: an application's database in place of Kafka's coordinators."""
+"""Clients whose positions and transactions are those of a store, such as an application's database."""

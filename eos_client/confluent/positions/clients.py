@@ -8,8 +8,8 @@ from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.positions.claims import Claims
 from eos_client.confluent.positions.consumer import PositionedConsumer
 from eos_client.confluent.positions.producer import PositionedProducer
-from eos_client.position_store import PositionStore
 from eos_client.ports import ClientLibrary, Clock
+from eos_client.position_store import PositionStore
 
 
 class PositionedClients:

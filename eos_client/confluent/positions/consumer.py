@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,8 +14,8 @@ from eos_client.confluent.positions.claims import Claims
 from eos_client.core.model import GroupGeneration, InputPartition
 from eos_client.core.offset_claims import NO_OFFSET, ClaimRefusedError, Position
 from eos_client.errors import ClusterUnfitError
-from eos_client.position_store import StoreError, StoreUnfitError
 from eos_client.ports import Clock, input_partition, input_partitions
+from eos_client.position_store import StoreError, StoreUnfitError
 
 _NO_EPOCH = -1
 _REFUSED_LIMIT_S = 90.0
@@ -101,7 +101,7 @@ class PositionedConsumer:
             if each.offset >= 0
         }
 
-    def _claim_refused(self, error: ClaimRefusedError) -> KafkaException:
+    def _claim_refused(self, error: ClaimRefusedError) -> Exception:
         """Return a retriable error: a late member hears of its loss soon. One that stays in its group never will."""
         now = self._clock()
         if self._refused_since is None:
@@ -111,9 +111,9 @@ class PositionedConsumer:
         return make_kafka_error(
             ClusterUnfitError,
             KafkaError.ILLEGAL_GENERATION,
-            f"a row of the offsets table is {error}. If the group was deleted, or is of another cluster than before, its "
-            "generations begin anew: make sure that no other process uses the table for this group, and release its "
-            "rows by `eos-client offsets release`",
+            f"a row of the offsets table is {error}. If the group was deleted, or is of another cluster than before, "
+            "its generations begin anew: make sure that no other process uses the table for this group, and release "
+            "its rows by `eos-client offsets release`",
         )
 
     # -- Kafka's own offsets follow behind -----------------------------------------------------------------------------
@@ -129,12 +129,17 @@ class PositionedConsumer:
         messages: list[Any] = self._consumer.consume(num_messages, timeout)
         return messages
 
-    def commit(self, message: Any = None, offsets: list[Any] | None = None, asynchronous: bool = True) -> list[Any]:
+    def commit(
+        self,
+        message: Any = None,  # noqa: ARG002
+        offsets: list[Any] | None = None,
+        asynchronous: bool = True,
+    ) -> list[Any]:
         """Commit nothing: the positions are the store's. See confluent_kafka for what is returned."""
         if offsets == [] and not asynchronous:  # asks whether the consumer has failed for good
             answer: list[Any] = self._consumer.commit(offsets=[], asynchronous=False)
             return answer
-        raise KafkaException(KafkaError(KafkaError._STATE, "the offsets are committed with the rows"))  # noqa: SLF001
+        raise KafkaException(KafkaError(KafkaError._STATE, "the offsets are committed with the rows"))
 
     def unsubscribe(self) -> None:
         """See confluent_kafka."""

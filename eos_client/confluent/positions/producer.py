@@ -10,10 +10,11 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.positions.claims import Claims
-from eos_client.core.model import UNJOINED as _NO_GENERATION, InputPartition, InputPosition
+from eos_client.core.model import UNJOINED as _NO_GENERATION
+from eos_client.core.model import InputPartition, InputPosition
 from eos_client.core.offset_claims import Move
-from eos_client.position_store import StoreError, StoreRefusedError, StoreUnavailableError
 from eos_client.ports import OutputRecord, input_partition
+from eos_client.position_store import StoreError, StoreRefusedError, StoreUnavailableError
 
 _ANY_PARTITION = -1
 DeliveryCallback = Callable[[Any, Any], Any]
@@ -40,7 +41,7 @@ class PositionedProducer:
         """Make sure that the store answers; what an earlier handle has left open is rolled back."""
         self._claims.close()
         if (logger := self._settings.get("logger")) is not None:
-            # By this line ClientLog knows that its format is understood: nothing is sent twice, so no handle is suspect.
+            # By this line ClientLog knows that its format is understood. Nothing is sent twice: no handle is suspect.
             logger.log(logging.DEBUG, "%s [%s] %s", "STATE", "store", "store/0: Broker changed state CONNECT -> UP")
         try:
             self._claims.store.prepare()
@@ -85,7 +86,7 @@ class PositionedProducer:
         except StoreRefusedError as error:
             raise _failure(KafkaError.TRANSACTION_ABORTABLE, error, txn_requires_abort=True) from error
         except StoreError as error:
-            raise _failure(KafkaError._TIMED_OUT, error) from error  # noqa: SLF001
+            raise _failure(KafkaError._TIMED_OUT, error) from error
 
     def abort_transaction(self, timeout: float = -1) -> None:  # noqa: ARG002
         """Roll back; a connection on which that fails is closed, which ends its transaction as well."""
@@ -107,7 +108,7 @@ class PositionedProducer:
     ) -> None:
         """Insert a row into the dead-letter table ``topic``."""
         if self._claims.transaction is None:
-            raise KafkaException(KafkaError(KafkaError._STATE, "no transaction of the database is open"))  # noqa: SLF001
+            raise KafkaException(KafkaError(KafkaError._STATE, "no transaction of the database is open"))
         record = OutputRecord(
             topic, value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp or None
         )
