@@ -18,6 +18,7 @@ from eos_client.cli.doctor import DoctorOptions, diagnose, report
 from eos_client.cli.exit_codes import ExitCode
 from eos_client.cli.failures import CommandLineError, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
+from eos_client.cli.offsets import DatabaseAccess, export_offsets, release_offsets, set_offsets, show_offsets
 from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.run import run_loop
 from eos_client.cli.settings import ClusterAccess, client_settings, parse_names, parse_settings
@@ -40,6 +41,8 @@ app = typer.Typer(
 
 topic_app = typer.Typer(no_args_is_help=True, help="Create topics.")
 app.add_typer(topic_app, name="topic")
+offsets_app = typer.Typer(no_args_is_help=True, help="Show and change the positions that a database keeps.")
+app.add_typer(offsets_app, name="offsets")
 txn_app = typer.Typer(no_args_is_help=True, help="Find transactions that hang, and end them (KIP-664).")
 app.add_typer(txn_app, name="txn")
 
@@ -106,6 +109,19 @@ MetricsPort = Annotated[
 HealthHost = Annotated[
     str, typer.Option("--health-host", metavar="HOST", help="The address of --health-port and --metrics-port.")
 ]
+
+
+Database = Annotated[
+    str,
+    typer.Option(
+        "--database",
+        metavar="URL",
+        help="The database, as SQLAlchemy takes it.",
+        envvar="EOS_CLIENT_DATABASE",
+        callback=_not_empty,
+    ),
+]
+OffsetsTable = Annotated[str, _name("--table", "TABLE", "The offsets table, with its schema where it has one.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -382,6 +398,60 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
     with _reported(verbose=verbose):
         access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
         end_transaction(access, (topic, partition, start_offset), transactional_id, force=force)
+
+
+@offsets_app.command("show")
+def offsets_show(
+    database: Database,
+    group: Annotated[str | None, _name("--group", "GROUP", "The rows of this group only.")] = None,
+    table: OffsetsTable = "eos_offsets",
+    as_json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show where each partition of a group goes on, and who has claimed it."""
+    with _reported(verbose=verbose):
+        show_offsets(DatabaseAccess(url=database, table=table), group, as_json=as_json)
+
+
+@offsets_app.command("set")
+def offsets_set(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
+    places: Annotated[list[str], typer.Argument(metavar="TOPIC[PARTITION]=OFFSET...", help="Where it goes on.")],
+    database: Database,
+    table: OffsetsTable = "eos_offsets",
+    verbose: Verbose = False,
+) -> None:
+    """Let a group go on elsewhere; a worker that runs meanwhile is fenced."""
+    with _reported(verbose=verbose):
+        set_offsets(DatabaseAccess(url=database, table=table), group, places)
+
+
+@offsets_app.command("export")
+def offsets_export(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group, without members.")],
+    database: Database,
+    bootstrap: Bootstrap,
+    table: OffsetsTable = "eos_offsets",
+    config: Config = None,
+    config_file: ConfigFile = None,
+    verbose: Verbose = False,
+) -> None:
+    """Write a group's positions into Kafka, for an application that commits its offsets there."""
+    with _reported(verbose=verbose):
+        cluster = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
+        export_offsets(DatabaseAccess(url=database, table=table), group, cluster)
+
+
+@offsets_app.command("release")
+def offsets_release(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group.")],
+    database: Database,
+    table: OffsetsTable = "eos_offsets",
+    verbose: Verbose = False,
+) -> None:
+    """Let a group that was deleted, or moved to another cluster, claim its rows again."""
+    with _reported(verbose=verbose):
+        release_offsets(DatabaseAccess(url=database, table=table), group)
 
 
 @app.command()

@@ -98,7 +98,7 @@ class OffsetRows:
             return {}
         wanted = select(self._table).where(is_meant).order_by(columns.topic, columns.partition_id)
         rows = connection.execute(wanted.with_for_update() if for_update else wanted).mappings()
-        return {InputPartition(row["topic"], row["partition_id"]): _position(row) for row in rows}
+        return {InputPartition(row["topic"], row["partition_id"]): position_of(row) for row in rows}
 
     def insert(self, connection: Connection, rows: Mapping[InputPartition, Position]) -> None:
         """Insert rows that are missing."""
@@ -151,7 +151,8 @@ class OffsetRows:
         }
 
 
-def _position(row: RowMapping) -> Position:
+def position_of(row: RowMapping) -> Position:
+    """Return what a row shows."""
     return Position(
         next_offset=int(row["next_offset"]),
         fence=int(row["fence"]),

@@ -152,7 +152,7 @@ class SqlPositionStore:
     def prepare(self) -> None:
         """Create the tables that are missing; see ``PositionStore``."""
         try:
-            with _connected(self._engine) as connection:
+            with connected(self._engine) as connection:
                 self._require_tables(connection)
         except SQLAlchemyError as error:
             raise store_error(error, "the offsets table cannot be used") from error
@@ -221,8 +221,7 @@ class SqlPositionStore:
         return done
 
     def _once(self, work: Callable[[Connection], T]) -> T:
-        with _connected(self._engine) as connection, connection.begin():
-            _begin(connection)
+        with in_transaction(self._engine) as connection:
             return work(connection)
 
 
@@ -243,12 +242,21 @@ def _release(connection: Connection) -> None:
 
 
 @contextmanager
-def _connected(engine: Engine) -> Iterator[Connection]:
+def connected(engine: Engine) -> Iterator[Connection]:
+    """Return a connection for a while; what is open at the end is rolled back."""
     connection = _connect(engine)
     try:
         yield connection
     finally:
         _release(connection)
+
+
+@contextmanager
+def in_transaction(engine: Engine) -> Iterator[Connection]:
+    """Return a connection inside a transaction, which is committed at the end."""
+    with connected(engine) as connection, connection.begin():
+        _begin(connection)
+        yield connection
 
 
 def _begin(connection: Connection) -> None:

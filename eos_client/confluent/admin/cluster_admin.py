@@ -14,7 +14,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AdminClient,
     ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
@@ -49,7 +57,7 @@ from eos_client.core.error_codes import (
     TOPIC_UNKNOWN,
     UNREACHABLE,
 )
-from eos_client.core.model import TopicDescription
+from eos_client.core.model import InputPartition, TopicDescription
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
 _T = TypeVar("_T")
@@ -270,6 +278,16 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
             return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))
 
         return self._with_retries(describe)
+
+    def commit_offsets(self, group_id: str, offsets: Mapping[InputPartition, int]) -> None:
+        """Set the committed offsets of a group without members."""
+        wanted = ConsumerGroupTopicPartitions(group_id, [TopicPartition(*p, offset) for p, offset in offsets.items()])
+        future = self._client.alter_consumer_group_offsets([wanted], request_timeout=self._timeout_s)[group_id]
+        for each in self._answer(future, f"set the offsets of group {group_id!r}").topic_partitions:
+            if each.error is not None:
+                raise ClusterUnfitError(
+                    f"the cluster would not set the offset of {each.topic}[{each.partition}]: {each.error.str()}"
+                )
 
     def _with_retries(self, ask: Callable[[], _T], *, is_unanswered: Callable[[_T], object] = lambda _: False) -> _T:
         """Ask until there is an answer or the time limit is over; then the last answer or error counts."""
