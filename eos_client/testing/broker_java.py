@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from eos_client.testing.broker_settings import CHEAP_JVM
-from eos_client.testing.kafka_jars import sha256
+from eos_client.testing.cached_folder import sha256
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,10 @@ import pytest
 from filelock import FileLock
 
 from eos_client.errors import EmbeddedKafkaError
-from eos_client.testing import jar_resolvers
-from eos_client.testing import kafka_jars as kafka_jars_module
+from eos_client.testing import cached_folder, jar_resolvers
+from eos_client.testing.cached_folder import cache_root, is_whole
 from eos_client.testing.java_runtime import find_java
-from eos_client.testing.kafka_jars import cache_root, is_whole, kafka_jars
+from eos_client.testing.kafka_jars import kafka_jars
 from eos_client.testing.maven_settings import REPOSITORY_VARIABLE
 from tests.support.maven_repository import artifact_path, jar_of, maven_repository
 from tests.support.waiting import wait_for
@@ -103,11 +103,11 @@ def test_two_processes_at_once_download_one_copy(repository, cache):
 
 @pytest.mark.usefixtures("repository")
 def test_a_download_that_does_not_end_is_named_by_those_that_wait_for_it(cache, monkeypatch, download):
-    monkeypatch.setattr(kafka_jars_module, "_LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(cached_folder, "_LOCK_TIMEOUT_S", 0.1)
     cache.mkdir(parents=True)
     with FileLock(cache / f"kafka-{VERSION}.lock"), pytest.raises(EmbeddedKafkaError, match=r"has held .*\.lock for"):
         download()
-    assert download.progress == ["another process is downloading the same jars: waiting for it"]
+    assert download.progress == ["another process is downloading the same files: waiting for it"]
     assert is_whole(download())
 
 

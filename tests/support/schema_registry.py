@@ -16,9 +16,9 @@ from pathlib import Path
 from filelock import FileLock
 
 from eos_client.testing.broker_settings import CHEAP_JVM, HOST
+from eos_client.testing.cached_folder import cache_root, sha256
 from eos_client.testing.free_ports import free_ports
 from eos_client.testing.java_runtime import find_java
-from eos_client.testing.kafka_jars import cache_root, sha256
 from eos_client.testing.kept_process import KeptProcess
 from eos_client.testing.pinned_jars import PinnedJar, download_pinned
 from tests.support.waiting import WAIT_S, wait_for
