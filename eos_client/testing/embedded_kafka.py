@@ -199,7 +199,7 @@ class EmbeddedKafka:
             files.properties.write_text(as_properties_file(settings))
             if files.cluster_id is None:
                 self._format(java, files)
-            log_start = files.log.stat().st_size if files.log.exists() else 0
+            log_start = files.log_size_bytes()
             self._launch(java, files)
             try:
                 self._await_ready(files, listeners)
