@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from eos_client.testing.broker_settings import DEFAULT_VERSION
 from eos_client.testing.container_kafka import ContainerKafka
 from eos_client.testing.docker_engine import engine_version
 from eos_client.testing.embedded_kafka import EmbeddedKafka
+from eos_client.testing.terminal_lines import write_terminal_line
 
 if TYPE_CHECKING:
     import pytest
@@ -45,14 +45,7 @@ class BrokerChoice:
         return broker
 
     def _report(self, line: str) -> None:
-        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        capture = self._config.pluginmanager.get_plugin("capturemanager")
-        with ExitStack() as stack:
-            if capture is not None:
-                stack.enter_context(capture.global_and_fixture_disabled())
-            if terminal is not None:
-                terminal.ensure_newline()
-                terminal.write_line(f"kafka: {line}")
+        write_terminal_line(self._config, f"kafka: {line}")
 
 
 def _available_kind() -> tuple[str, str]:
