@@ -280,3 +280,7 @@ class BatchContentError(BatchLedgerError):
 
 class EmbeddedKafkaError(EosError):
     """The embedded broker could not be started or has died; the message carries the tail of its log."""
+
+
+class EmbeddedDatabaseError(EosError):
+    """The embedded database server could not be started or has died; the message carries the tail of its log."""

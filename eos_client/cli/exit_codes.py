@@ -32,7 +32,7 @@ class ExitCode(IntEnum):
     FENCED = 8, "another process runs with the same transactional.id: do not start again while it does"
     CLIENT_FATAL = 9, "the Kafka client cannot go on: start the process again"
     OUTCOME_UNKNOWN = 10, "the outcome of a commit is unknown: start again, the group's committed offsets decide"
-    EMBEDDED_KAFKA = 11, "the embedded broker could not start or died"
+    EMBEDDED_KAFKA = 11, "the embedded broker or database server could not start or died"
     NOT_EXACTLY_ONCE = 12, "demo: the verdict found a lost, doubled, reordered or altered record"
     EXTRA_MISSING = (
         13,

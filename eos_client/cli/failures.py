@@ -68,6 +68,7 @@ EXIT_CODES: tuple[tuple[type[errors.EosError], ExitCode], ...] = (
     (errors.ProducerFencedError, ExitCode.FENCED),
     (errors.UnknownOutcomeError, ExitCode.OUTCOME_UNKNOWN),
     (errors.EmbeddedKafkaError, ExitCode.EMBEDDED_KAFKA),
+    (errors.EmbeddedDatabaseError, ExitCode.EMBEDDED_KAFKA),
     (errors.EosError, ExitCode.CLIENT_FATAL),
 )
 """First match wins. The last row stands for every other error of the loop: a supervisor restarts the process."""

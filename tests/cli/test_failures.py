@@ -21,6 +21,7 @@ EXPECTED = {
     errors.FatalClientError("x"): 9,
     errors.UnknownOutcomeError("x"): 10,
     errors.EmbeddedKafkaError("x"): 11,
+    errors.EmbeddedDatabaseError("x"): 11,
     failures.CommandLineError("x"): 2,
     failures.TransformLoadError("x"): 3,
     failures.NotExactlyOnceError("x"): 12,
