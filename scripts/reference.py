@@ -46,7 +46,10 @@ USES: Mapping[str, tuple[str, ...]] = {
         *("EosConsumer", "EosProducer", "Transaction", "Outcome", "ProducerLimits"),
         *("GateSettings", "GateScope", "GatePolicy"),
     ),
-    "Tests": ("SimulatedCluster", "EmbeddedKafka", "EmbeddedKafkaCluster", "ContainerKafka", "KafkaBroker"),
+    "Tests": (
+        *("SimulatedCluster", "EmbeddedKafka", "EmbeddedKafkaCluster", "ContainerKafka", "KafkaBroker"),
+        *("EmbeddedPostgres", "EmbeddedMysql"),
+    ),
     "Events, metrics, traces, probes": (
         *("Event", "EventHook", "log_event", "Counters", "PrometheusMetrics", "TransactionTracing", "ProbeServer"),
     ),
@@ -219,7 +222,7 @@ ERROR_GROUPS: Mapping[type[errors.EosError], str] = {
     errors.WrongThreadError: "Calls that are not allowed",
     errors.OutputRefusedError: "Records",
     errors.RunFencedError: "The Spark sink",
-    errors.EmbeddedKafkaError: "The embedded broker",
+    errors.EmbeddedKafkaError: "Embedded brokers and databases",
 }
 """The heading above the first error of each group, in the order of the module."""
 

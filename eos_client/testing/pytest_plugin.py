@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eos_client.testing.broker import KafkaBroker
     from eos_client.testing.broker_choice import BrokerChoice
 
-pytest_plugins = ["eos_client.testing.simulation_plugin"]
+pytest_plugins = ["eos_client.testing.database_plugin", "eos_client.testing.simulation_plugin"]
 _KINDS = ("auto", "container", "process")
 _CHOICE = pytest.StashKey["BrokerChoice"]()
 
