@@ -14,7 +14,7 @@ WORKERS ?= 3
 BROKER_WORKERS ?= 7
 SPARK_WORKERS ?= 4
 # The only folders that have such tests, which spares each worker the collection of all others.
-BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/faults tests/kafka tests/recovery
+BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/databases tests/faults tests/kafka tests/recovery
 SPARK_TESTS := tests/spark
 # What pytest ends with where TESTS has none of a kind.
 NO_TESTS := 5

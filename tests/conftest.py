@@ -1,11 +1,14 @@
 """What all tests share: brokers, markers, and what a session is judged by.
 
-A test that asks for a broker is marked `kafka`, everything below tests/spark `spark`; what is marked `soak` runs when
-asked for.
+A test that asks for a broker or a database server is marked `kafka`, everything below tests/spark `spark`; what is
+marked `soak` runs when asked for.
 """
 
 import gc
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from tests.interruption import interrupting
 from tests.support.scheduling import BrokerScheduling, rank, sharing
 
 _BROKERS = pytest.StashKey[Any]()
-_BROKER_FIXTURES = frozenset({"kafka_broker", "make_kafka_broker", "brokers"})
+_BROKER_FIXTURES = frozenset({"kafka_broker", "make_kafka_broker", "brokers", "postgres_server", "mysql_server"})
 _BROKER_MARKERS = ("kafka", "spark")
 _JAVA_MARKERS = (*_BROKER_MARKERS, "soak")
 _TESTS = Path(__file__).parent
@@ -84,6 +87,58 @@ def proxy(proxied_broker):
     return proxied_broker.proxy
 
 
+@pytest.fixture(scope="session")
+def mysql_programs():
+    """The folder of MySQL; where it cannot be had, tests that need it are skipped."""
+    from eos_client.errors import EmbeddedDatabaseError  # noqa: PLC0415  not in every test run
+    from eos_client.testing.mysql_programs import mysql_home  # noqa: PLC0415
+
+    try:
+        return mysql_home(print)
+    except EmbeddedDatabaseError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def mysql_server(mysql_programs, mysql_server):
+    """The fixture of the package, or a skip."""
+    return mysql_server
+
+
+@pytest.fixture
+def alive():
+    """A function that tells whether a process runs; one that has ended and was not yet reaped does not."""
+
+    def is_alive(pid):
+        try:
+            os.kill(pid, 0)
+            return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+        except (ProcessLookupError, FileNotFoundError):
+            return False
+
+    return is_alive
+
+
+@pytest.fixture
+def run_pytest(tmp_path):
+    """A function that runs pytest in a project of its own; returns the exit code and what it printed."""
+
+    def run(source, *arguments, **environment):
+        (tmp_path / "test_application.py").write_text(source)
+        (tmp_path / "pytest.ini").write_text("[pytest]\n")
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *arguments],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return ran.returncode, ran.stdout + ran.stderr
+
+    return run
+
+
 def pytest_collection_modifyitems(config, items):
     for item in items:
         if item.path.is_relative_to(_SPARK_TESTS):
@@ -94,7 +149,7 @@ def pytest_collection_modifyitems(config, items):
         if not _BROKER_FIXTURES.isdisjoint(item.fixturenames):
             item.add_marker("kafka")
         if item.get_closest_marker("kafka") and not item.nodeid.startswith(_BROKER_TESTS):
-            raise pytest.UsageError(f"{item.nodeid} needs a broker: `make test` looks for it in {_BROKER_TESTS}")
+            raise pytest.UsageError(f"{item.nodeid} needs a server: `make test` looks for it in {_BROKER_TESTS}")
     items.sort(key=lambda item: rank(item.nodeid))
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]

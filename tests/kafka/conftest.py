@@ -1,11 +1,7 @@
-"""Fixtures of the tests against real brokers: names of one's own, topics, and the observation of processes."""
+"""Fixtures of the tests against real brokers: names of one's own, and topics."""
 
-import os
-import subprocess
-import sys
 import time
 import uuid
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -61,40 +57,6 @@ def asked_in_vain(monkeypatch):
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
 
     return hasten
-
-
-@pytest.fixture
-def alive():
-    """A function that tells whether a process runs; one that has ended and was not yet reaped does not."""
-
-    def is_alive(pid):
-        try:
-            os.kill(pid, 0)
-            return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-        except (ProcessLookupError, FileNotFoundError):
-            return False
-
-    return is_alive
-
-
-@pytest.fixture
-def run_pytest(tmp_path):
-    """A function that runs pytest in a project of its own; returns the exit code and what it printed."""
-
-    def run(source, *arguments, **environment):
-        (tmp_path / "test_application.py").write_text(source)
-        (tmp_path / "pytest.ini").write_text("[pytest]\n")
-        ran = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rA", *arguments],
-            cwd=tmp_path,
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return ran.returncode, ran.stdout + ran.stderr
-
-    return run
 
 
 @pytest.fixture

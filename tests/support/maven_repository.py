@@ -3,6 +3,7 @@
 import hashlib
 import http.server
 import io
+import re
 import threading
 import zipfile
 from base64 import b64encode
@@ -30,6 +31,7 @@ class MavenRepository:
         self.files = {}
         self.requested = []
         self.cut_off = set()
+        self.serves_ranges = True
         self.credentials = None
         self.may_answer = threading.Event()
         self.may_answer.set()
@@ -72,7 +74,15 @@ class MavenRepository:
                 if content is None:
                     self.send_error(404)
                     return
-                self.send_response(200)
+                size, asked = len(content), re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+                if asked and repository.serves_ranges:
+                    first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
+                    last = min(size - 1, int(asked[2])) if asked[1] else size - 1
+                    content = content[first : last + 1]
+                    self.send_response(206)
+                    self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+                else:
+                    self.send_response(200)
                 self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
                 if with_body:
