@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from eos_client.errors import EmbeddedDatabaseError
 from eos_client.testing.cached_folder import cached_folder
+from eos_client.testing.database_server import database_errors
 from eos_client.testing.remote_zip import download_members
 from eos_client.testing.system_libraries import add_missing_libraries
 
@@ -37,6 +38,7 @@ _LIBRARIES = Path("lib", "private")
 _SIZE_MIB = 82
 
 
+@database_errors()
 def mysql_home(on_progress: Callable[[str], None]) -> Path:
     """Return the folder with ``bin/mysqld``; `EmbeddedDatabaseError` if there is none and none can be downloaded.
 
