@@ -42,7 +42,10 @@ def add_missing_libraries(program: Path, folder: Path, work: Path) -> None:
 
 def _add(library: str, folder: Path, work: Path) -> bool:
     """Put one library into the folder; returns whether a package has it."""
-    private = (f"-oDir::State::lists={work / 'lists'}", f"-oDir::Cache={work / 'cache'}")
+    lists, cache = work / "lists", work / "cache"
+    for folder_of_apt in (lists / "partial", cache / "archives" / "partial"):  # made by apt-get for root only
+        folder_of_apt.mkdir(parents=True, exist_ok=True)
+    private = (f"-oDir::State::lists={lists}", f"-oDir::Cache={cache}")
     for package in _PACKAGES.get(library, ()):
         if _unpacked(package, (), library, folder, work):
             return True
