@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tenacity
 
 from eos_client.errors import EmbeddedKafkaError
-from eos_client.testing.maven_settings import MavenRepository, chosen_repository
+from eos_client.testing.maven_settings import MavenRepository, chosen_repository, without_credentials
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ def download_members(
         ) from error
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise EmbeddedKafkaError(
-            f"{title} could not be downloaded from {repository}: {error}; check the network, or name a "
+            f"{title} could not be downloaded from {repository}: {without_credentials(str(error))}; check the network, or name a "
             "repository that can be reached (EOS_CLIENT_MAVEN_REPOSITORY, or a mirror in Maven's settings.xml)"
         ) from error
     for name, digest in found.items():
