@@ -1,0 +1,152 @@
+"""Rows per second into PostgreSQL: DatabaseLoop beside a loop by hand that protects nothing.
+
+    python -m tests.benchmarks.database_rows [--url postgresql+psycopg://...] [--records 200000] [--rounds 3]
+
+Both write each batch of 500 records by `executemany`, or by COPY, and commit every 0.1 s; the loop by hand commits its
+offsets to Kafka afterwards, without waiting. Each turn is a process of its own with a new group and an empty table; a
+turn's time runs from its first record to the commit of its last. Ratios are of medians. Exit status: 0 when each ratio
+reaches the target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+from sqlalchemy import Connection, create_engine, text
+
+from eos_client import EosConfig
+from eos_client.integration.sql import DatabaseLoop
+from eos_client.testing.embedded_kafka import EmbeddedKafka
+from tests.verification.protocols import LATEST_VERSION
+from tests.verification.tables import table
+from tests.verification.topics import create_topics
+
+TOPIC, PARTITIONS, BATCH, COMMIT_S, TARGET = "bench-rows", 4, 500, 0.1, 0.9
+WAYS = ("executemany", "copy")
+CONTENDERS = ("by hand", "DatabaseLoop")
+
+
+def insert(connection: Connection, records: Sequence[Any]) -> None:
+    """Write rows by the driver's executemany."""
+    rows = [(record.partition(), record.offset(), record.value().decode()) for record in records]
+    connection.connection.cursor().executemany("INSERT INTO bench_rows (p, o, v) VALUES (%s, %s, %s)", rows)
+
+
+def copy(connection: Connection, records: Sequence[Any]) -> None:
+    """Write rows by COPY."""
+    cursor: Any = connection.connection.cursor()
+    with cursor.copy("COPY bench_rows (p, o, v) FROM STDIN") as rows:
+        for record in records:
+            rows.write_row((record.partition(), record.offset(), record.value().decode()))
+
+
+WRITE: dict[str, Callable[[Connection, Sequence[Any]], None]] = {"executemany": insert, "copy": copy}
+
+
+def by_hand(bootstrap: str, url: str, group: str, way: str, count: int) -> float:
+    """Consume, insert, commit the rows, then the offsets: seconds for ``count`` records."""
+    engine, written, began_at = create_engine(url), 0, 0.0
+    consumer = Consumer({
+        "bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
+    })  # fmt: skip
+    consumer.subscribe([TOPIC])
+    with engine.connect() as connection:
+        commit_at = 0.0
+        while written < count:
+            records = consumer.consume(BATCH, 0.1)
+            if records:
+                began_at = began_at or time.perf_counter()
+                WRITE[way](connection, records)
+                written += len(records)
+            if time.perf_counter() >= commit_at or written >= count:
+                connection.commit()
+                if written:
+                    consumer.commit(asynchronous=True)
+                commit_at = time.perf_counter() + COMMIT_S
+        ended_at = time.perf_counter()
+    consumer.close()
+    return ended_at - began_at
+
+
+def by_loop(bootstrap: str, url: str, group: str, way: str, count: int) -> float:
+    """Do the same in a DatabaseLoop."""
+    engine, times = create_engine(url), [0.0, 0.0]
+    written = 0
+
+    def handle(connection: Connection, records: list[Any]) -> None:
+        nonlocal written
+        times[0] = times[0] or time.perf_counter()
+        WRITE[way](connection, records)
+        written += len(records)
+        if written >= count:
+            loop.stop()
+
+    def committed(_event: object) -> None:
+        times[1] = time.perf_counter()
+
+    config = EosConfig(
+        {"bootstrap.servers": bootstrap}, group_id=group, consumer={"auto.offset.reset": "earliest"},
+        commit_interval_s=COMMIT_S, batch_size=BATCH,
+    )  # fmt: skip
+    with DatabaseLoop(config, [TOPIC], handle, engine=engine, hook=committed) as loop:
+        loop.run()
+        return times[1] - times[0] if loop.counters.records_in == count else float("nan")
+
+
+def turn(arguments: argparse.Namespace, bootstrap: str, contender: str, way: str, number: int) -> float:
+    """One process's records per second."""
+    with create_engine(arguments.url).begin() as connection:
+        connection.execute(text("TRUNCATE bench_rows"))
+    program = [sys.executable, "-m", "tests.benchmarks.database_rows", "--url", arguments.url]
+    program += ["--records", str(arguments.records), "--turn", bootstrap, contender, way, f"g-{number}"]
+    done = subprocess.run(program, check=True, capture_output=True, text=True, timeout=300)
+    return arguments.records / float(done.stdout.split()[-1])
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run the turns and print the table."""
+    with create_engine(arguments.url).begin() as connection:
+        connection.execute(text("DROP TABLE IF EXISTS bench_rows"))
+        connection.execute(text("CREATE TABLE bench_rows (p INT, o BIGINT, v TEXT)"))
+    found: dict[tuple[str, str], list[float]] = {}
+    with EmbeddedKafka(version=LATEST_VERSION) as broker:
+        create_topics(broker.bootstrap_servers, {TOPIC: PARTITIONS})
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 20})
+        for number in range(arguments.records):
+            producer.produce(TOPIC, b"v" * 100, partition=number % PARTITIONS)
+            producer.poll(0)
+        producer.flush()
+        for number in range(arguments.rounds):
+            for way in WAYS:
+                for each, contender in enumerate(CONTENDERS):
+                    rate = turn(arguments, broker.bootstrap_servers, contender, way, 10 * number + each)
+                    found.setdefault((contender, way), []).append(rate)
+    medians = {key: statistics.median(rates) for key, rates in found.items()}
+    ratios = {way: medians["DatabaseLoop", way] / medians["by hand", way] for way in WAYS}
+    rows = [
+        [contender, way, f"{medians[contender, way]:,.0f}", f"{min(rates):,.0f} - {max(rates):,.0f}",
+         "" if contender == "by hand" else f"{ratios[way]:.2f}"]
+        for (contender, way), rates in sorted(found.items())
+    ]  # fmt: skip
+    print(table(("contender", "writes by", "rows/s", "min - max", f"ratio (target {TARGET})"), rows))
+    return 0 if all(ratio >= TARGET for ratio in ratios.values()) else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", default="postgresql+psycopg://postgres@127.0.0.1/postgres")
+    parser.add_argument("--records", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turn", nargs=4, default=None, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.turn is None:
+        raise SystemExit(main(given))
+    run = by_hand if given.turn[1] == "by hand" else by_loop
+    print(run(given.turn[0], given.url, f"{given.turn[3]}-{given.turn[2]}", given.turn[2], given.records))
