@@ -30,7 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from eos_client.testing.embedded_kafka import EmbeddedKafka
 from eos_client.testing.embedded_postgres import EmbeddedPostgres
 from tests.verification.commit_cutter import CommitCutter
-from tests.verification.database_worker import TOPIC
+from tests.verification.database_worker import COMMITTED, TOPIC
 from tests.verification.protocols import LATEST_VERSION
 from tests.verification.tables import table
 from tests.verification.topics import create_topics, delete_topics
@@ -140,7 +140,7 @@ class Fleet:
     @property
     def transactions(self) -> int:
         """How many transactions the workers have logged as committed."""
-        return len(re.findall(rb"event=transaction_committed", self.log_path.read_bytes()))
+        return self.log_path.read_bytes().count(COMMITTED.encode())
 
 
 def run(kind: str, protocol: str, arguments: argparse.Namespace, bootstrap: str, directory: Path) -> list[object]:

@@ -19,9 +19,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from eos_client import EosConfig
 from eos_client.integration.sql import DatabaseLoop
-from eos_client.observe import log_event
+from eos_client.observe import Event, TransactionCommitted, log_event
 
 TOPIC = "soak-rows"
+COMMITTED = "transaction committed"
 INSERT = text("INSERT INTO soak_rows (part, off, val, worker) VALUES (:part, :off, :val, :worker)")
 WORK_S = 0.002
 """What each batch takes besides: an overtaken worker is most often inside it."""
@@ -37,11 +38,16 @@ def settings_of(protocol: str) -> dict[str, Any]:
 
 def insert(connection: Connection, records: list[Any]) -> None:
     """Write the rows of a batch."""
-    rows = [
-        {"part": r.partition(), "off": r.offset(), "val": int(r.value()), "worker": os.getpid()} for r in records
-    ]
+    rows = [{"part": r.partition(), "off": r.offset(), "val": int(r.value()), "worker": os.getpid()} for r in records]
     connection.execute(INSERT, rows)
     time.sleep(WORK_S)
+
+
+def report(event: Event) -> None:
+    """Log events, and commits by a line that can be counted."""
+    if isinstance(event, TransactionCommitted):
+        print(COMMITTED, flush=True)
+    log_event(event)
 
 
 def exactly_once(bootstrap: str, url: str, protocol: str) -> None:
@@ -54,7 +60,7 @@ def exactly_once(bootstrap: str, url: str, protocol: str) -> None:
         recovery_timeout_s=15.0,
     )
     engine = create_engine(url, pool_pre_ping=False, connect_args={"connect_timeout": 3})
-    with DatabaseLoop(config, [TOPIC], insert, engine=engine, hook=log_event) as loop:
+    with DatabaseLoop(config, [TOPIC], insert, engine=engine, hook=report) as loop:
         loop.run()
 
 
@@ -91,6 +97,7 @@ def by_hand(bootstrap: str, url: str, protocol: str, kind: str) -> None:
                     ).rowcount
                     if not changed:
                         connection.execute(text("INSERT INTO soak_offsets (part, next) VALUES (:part, :next)"), moved)
+        print(COMMITTED, flush=True)
         if kind == "commit-after":
             consumer.commit(asynchronous=False)
 
