@@ -6,6 +6,7 @@ import hashlib
 import io
 import re
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import tenacity
@@ -52,10 +53,11 @@ def download_members(
         raise EmbeddedKafkaError(
             f"to download {title}, maven-artifact is needed: pip install 'eos-client[test]' (or eos-client[cli])"
         ) from error
-    except (OSError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, KeyError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         raise EmbeddedKafkaError(
-            f"{title} could not be downloaded from {repository}: {without_credentials(str(error))}; check the network, or name a "
-            "repository that can be reached (EOS_CLIENT_MAVEN_REPOSITORY, or a mirror in Maven's settings.xml)"
+            f"{title} could not be downloaded from {repository}: {without_credentials(str(error))}; check the network, "
+            "or name a repository that can be reached (EOS_CLIENT_MAVEN_REPOSITORY, or a mirror in Maven's "
+            "settings.xml)"
         ) from error
     for name, digest in found.items():
         if digest != digests[name]:
