@@ -87,6 +87,12 @@ def unreachable(
     return _with_code_of(cause, message, refused=refused)
 
 
+def never_answered(cause: EosError, limit_s: float) -> ClusterUnavailableError:
+    """Return the error for what has failed with ``cause`` until ``limit_s`` seconds were over."""
+    message = f"{str(cause).rstrip('.')}; it was asked for {limit_s:g} s; {_NOTHING_WAS_COMMITTED}"
+    return _with_code_of(cause, message, refused=False)
+
+
 def _with_code_of(cause: EosError | None, message: str, *, refused: bool) -> ClusterUnavailableError:
     """Return the error with the code of confluent_kafka's own exception: applications repeat calls because of it."""
     code, retriable = KafkaError._ALL_BROKERS_DOWN, False

@@ -52,6 +52,14 @@ def _copy_of(kind: type[errors.EosError], arguments: tuple[Any, ...]) -> errors.
     return errors.copy_of(cast("type[errors.EosError]", _class_of(kind)), arguments)
 
 
+class NamedError(KafkaException):
+    """Raised by a client library of ours, for a failure that it has ``named`` itself."""
+
+    def __init__(self, named: errors.EosError) -> None:
+        super().__init__(named.args[0])
+        self.named = named
+
+
 def kafka_error(exception: KafkaException) -> KafkaError:
     """Return the KafkaError inside ``exception``; an unknown one when there is none."""
     first = exception.args[0] if exception.args else None

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
-from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
+from eos_client.confluent.failures.kafka_errors import NamedError, kafka_error, make_kafka_error
 from eos_client.confluent.failures.producer_failures import (
     ERROR_CLASSES,
     OUTPUT,
@@ -253,6 +253,8 @@ class BoundedCalls:
 
     def record_failure(self, request: TransactionalRequest, raised: KafkaException, where: str = "") -> errors.EosError:
         """Translate what a transactional producer has ``raised`` by the recovery table, and record its effects."""
+        if isinstance(raised, NamedError):
+            return self._record_named(request, raised.named)
         error = kafka_error(raised)
         failure = self._failure(request, error)
         if failure.follows_undelivered:
@@ -271,6 +273,11 @@ class BoundedCalls:
             self.blocking_error = named
         if failure.transaction_is_lost:
             self.block_calls(named)
+        return self.with_effect(named)
+
+    def _record_named(self, request: TransactionalRequest, named: errors.EosError) -> errors.EosError:
+        if request is TransactionalRequest.COMMIT and not isinstance(named, errors.UnknownOutcomeError):
+            self.commit_may_take_effect = False
         return self.with_effect(named)
 
     def record_acknowledged_outputs(self) -> None:

@@ -14,8 +14,8 @@ import tenacity
 from confluent_kafka import KafkaError, KafkaException, libversion
 
 from eos_client import errors
-from eos_client.confluent.diagnosis import unreachable, why_init_failed
-from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
+from eos_client.confluent.diagnosis import never_answered, unreachable, why_init_failed
+from eos_client.confluent.failures.kafka_errors import NamedError, kafka_error, make_kafka_error
 from eos_client.confluent.first_contact import FirstContact
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
@@ -116,6 +116,8 @@ class Registration:
         except (errors.RetriableError, errors.RebuildProducerError) as error:
             if self.is_past_deadline:
                 raise errors.ClusterUnavailableError(f"{error} Given up because the process is to stop.") from error
+            if isinstance(error.__cause__, NamedError):  # says why by itself, and no broker could
+                raise never_answered(error, limit_s) from error
             simulated, last = not library.thread.is_real, library.last_errors
             if contact.is_refused:
                 asked = library.settings, contact.waited_s, last
