@@ -31,7 +31,7 @@ from eos_client.core.passed_offsets import LOOK_INTERVAL_S
 from eos_client.core.transaction_timeout import has_timed_out
 from eos_client.loop.concurrent_transform import event_loop_of
 from eos_client.loop.record_failures import FailedRecords, StoppedMeanwhileError
-from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError
+from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError, WithinTransaction
 from eos_client.loop.serialised_records import with_serialisers
 from eos_client.loop.shutdown import Shutdown
 from eos_client.loop.stop_signals import StopSignals
@@ -145,7 +145,11 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._event_loop = event_loop_of(given)
         self._failed = failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
         function = with_serialisers(given, config, output_topic, takes_batches=takes_batches)
-        self._outputs = RecordOutputs(function, failed, session, output_topic, takes_batches=takes_batches)
+        self._outputs = RecordOutputs(
+            *(function, failed, session, output_topic),
+            takes_batches=takes_batches,
+            begins_first=isinstance(given, WithinTransaction),
+        )
         self._poll_limit_s = poll_limit_ms(self._member.settings) / 1000
         self._size = TransactionSize(config.max_records)
         self._pace = TransactionPace(self._size, config.commit_interval_s, clock)

@@ -47,11 +47,15 @@ class StoppedMeanwhileError(AbortableError):
     """The loop was stopped while a record waited for its next attempt; it was not handled yet."""
 
 
+class TransactionBrokenError(AbortableError):
+    """The transaction that a transform writes into was broken off, which is no failure of a record."""
+
+
 class RetryPolicyError(ConfigurationError):
     """The application's ``transform_retry`` has raised an error of its own, which is no failure of a record."""
 
 
-LOOP_LEVEL_ERRORS = (StoppedMeanwhileError, RetryPolicyError, TransformUnfitError)
+LOOP_LEVEL_ERRORS = (StoppedMeanwhileError, TransactionBrokenError, RetryPolicyError, TransformUnfitError)
 """What ``on_error`` does not apply to, though it is raised where a record is transformed or its outputs are written."""
 
 
@@ -288,7 +292,7 @@ class _RepeatedAttempt:
 
     def _is_over(self, pause_s: float) -> bool:
         is_late = self._limit_s is not None and self._clock() - self._began_at + pause_s > self._limit_s
-        return is_late or issubclass(type(self._last_failure), TransformUnfitError)
+        return is_late or issubclass(type(self._last_failure), (TransformUnfitError, TransactionBrokenError))
 
 
 def _stopping_error(record: Record, error: BaseException) -> TransformError:

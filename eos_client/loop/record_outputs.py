@@ -52,6 +52,20 @@ class _RefusedError(Exception):
         self.written = written
 
 
+class WithinTransaction:
+    """A transform that writes into the open transaction by itself; so the transaction begins before it is called.
+
+    A transaction that cannot be begun is no failure of a record.
+    """
+
+    def __init__(self, transform: Callable[[Any], Outputs]) -> None:
+        self._transform = transform
+
+    def __call__(self, given: Any) -> Outputs:
+        """Call the transform."""
+        return self._transform(given)
+
+
 class RefusedRecordsError(AbortableError):
     """Outputs were refused; ``on_error`` applies to their records when these are consumed again."""
 
@@ -59,7 +73,8 @@ class RefusedRecordsError(AbortableError):
 class RecordOutputs:
     """The application's transform, with its outputs written inside the open transaction of ``session``.
 
-    ``takes_batches``: ``transform`` is called with a list of records. ``prefers_whole_batches``: `write` is faster
+    ``takes_batches``: ``transform`` is called with a list of records. ``begins_first``: the transaction begins before
+    it is called (`WithinTransaction`). ``prefers_whole_batches``: `write` is faster
     with more records.
     """
 
@@ -71,8 +86,10 @@ class RecordOutputs:
         default_topic: str | None,
         *,
         takes_batches: bool = False,
+        begins_first: bool = False,
     ) -> None:
         self._takes_batches = takes_batches
+        self._begins_first = begins_first
         self._transform_batch = transform
         self._prepare = transform.prepare if isinstance(transform, ConcurrentTransform) else None
         self.prefers_whole_batches = takes_batches or self._prepare is not None
@@ -104,6 +121,8 @@ class RecordOutputs:
 
     def _write(self, records: Sequence[Any]) -> None:
         self._produce = None
+        if self._begins_first:
+            self._session.outputs.begin()
         if self._prepare is not None:
             self._prepare(records)
         try:
