@@ -66,8 +66,9 @@ class LibraryConsumer:
     """``raw`` is the library's consumer, ``guard`` stands between it and callbacks.
 
     ``settings`` are the librdkafka settings in force, the defaults of this package included. ``fatal`` is the error for
-    which librdkafka has given the consumer up, once that is known. ``may_keep_a_record``: the library may keep a record
-    that was not handed over, and its ``close()`` wait for it for ever. ``is_real``: whether it is a member of a real
+    which librdkafka has given the consumer up, once that is known. ``why_unanswered``: why the
+    committed offsets could not be read when that failed last. ``may_keep_a_record``: the library may keep a record that
+    was not handed over, and its ``close()`` wait for it for ever. ``is_real``: whether it is a member of a real
     group; those of a simulated one stand for processes.
     """
 
@@ -78,6 +79,7 @@ class LibraryConsumer:
         self.topics = TopicIdentities(self.settings)
         self._stable_ends: dict[InputPartition, int] | None = None
         self.fatal: KafkaError | None = None
+        self.why_unanswered = ""
         self._awaits_fatal_event = False
         self._clock = clock
         self._marks = marks
@@ -183,6 +185,7 @@ class LibraryConsumer:
         except KafkaException as error:
             if isinstance(error, EosError) and not isinstance(error, CommitRefusedError):
                 raise
+            self.why_unanswered = kafka_error(error).str()
             return None
 
     def end_of(self, partition: InputPartition) -> int | None:

@@ -156,5 +156,5 @@ class StartOffsets:
                 f"nothing of {format_partitions(needed)} is handed over: the group has not answered with a "
                 f"stable committed offset for {_REPORT_AFTER_S:g} s or more. Either the cluster does not answer, or "
                 "a transaction with offsets of this group is still open; the coordinator ends it at its "
-                "transaction.timeout.ms"
+                f"transaction.timeout.ms. The last answer was: {self._library.why_unanswered}"
             )
