@@ -22,6 +22,14 @@ class StoreRefusedError(StoreError):
     """The store has refused the request for certain, and nothing of its transaction took effect."""
 
 
+class StoreChangedError(StoreRefusedError):
+    """A row does not show what was claimed: another member has claimed it, or moved it."""
+
+
+class StoreMisusedError(StoreRefusedError):
+    """The application has ended the transaction that it was given, so that rows of it may be committed already."""
+
+
 class StoreUnfitError(StoreError):
     """The store can never do that: its table is missing or of another shape, or a permission is."""
 
@@ -34,31 +42,42 @@ class StoreTransaction(Protocol):
         """What the application writes its rows with."""
         ...
 
+    @property
+    def was_ended(self) -> bool:
+        """Whether the application has ended it."""
+        ...
+
     def move(self, moves: Mapping[InputPartition, Move]) -> None:
         """Move the rows of these partitions, if each still shows what was claimed.
 
-        Raises StoreRefusedError, and why, where one does not; StoreUnavailableError.
+        Raises StoreChangedError, and why, where one does not; StoreMisusedError, StoreError.
         """
         ...
 
     def write(self, table: str, record: OutputRecord) -> None:
-        """Insert a dead letter into ``table``; raises StoreRefusedError."""
+        """Insert a dead letter into ``table``; raises StoreError."""
         ...
 
     def commit(self) -> None:
-        """Commit. Raises StoreUnavailableError where it may have taken effect, StoreRefusedError where it did not."""
+        """Commit. Raises StoreUnavailableError where it may have taken effect, StoreRefusedError where it did not.
+
+        Raises StoreMisusedError as ``move`` does.
+        """
         ...
 
     def close(self) -> None:
-        """Roll back what is open and give the connection back; never raises. May be called from any thread."""
+        """Roll back what is open and give the connection back; never raises, and never waits for another call of it.
+
+        May be called from any thread, and again where it was broken off. Later calls raise StoreRefusedError.
+        """
         ...
 
 
 class PositionStore(Protocol):
-    """Keeps one row for each partition of a group. Any of these may raise StoreUnavailableError, StoreUnfitError."""
+    """Keeps one row for each partition of a group. Any of these may raise StoreError."""
 
     def prepare(self) -> None:
-        """Make sure that the store answers and has its table."""
+        """Make sure that the store answers and can keep the positions."""
         ...
 
     def read(self, partitions: Collection[InputPartition]) -> Mapping[InputPartition, Position]:
@@ -66,7 +85,7 @@ class PositionStore(Protocol):
         ...
 
     def read_settled(self, partitions: Collection[InputPartition]) -> Mapping[InputPartition, Position]:
-        """Return the rows of ``partitions`` once no transaction holds them any more."""
+        """Return the rows of ``partitions``; raises StoreRefusedError while a transaction holds one of them."""
         ...
 
     def claim(
@@ -74,8 +93,8 @@ class PositionStore(Protocol):
     ) -> Mapping[InputPartition, Position]:
         """Claim the rows of these partitions, all or none, and return what they show now.
 
-        Waits for a transaction that holds one of them. A row that is missing is made of ``starts``. Raises
-        ClaimRefusedError.
+        A row that is missing is made of ``starts``. Raises ClaimRefusedError, and StoreRefusedError while a transaction
+        holds one of them.
         """
         ...
 

@@ -9,8 +9,8 @@ database's row is the one order in which all owners stand, whatever each of them
 The generation of the group keeps those out who are known to be late: a row that was claimed under a newer generation is
 not claimed again under an older one. That spares the new owner an abort; what makes the result exact is the fence.
 
-A COMMIT without an answer may still take effect. The row is claimed again then: the claim waits for the transaction
-that holds the row, and the attempt's token in it shows whether that has committed.
+A COMMIT without an answer may still take effect. The row is read once no transaction holds it any more, and the
+attempt's token in it shows whether that one has committed.
 """
 
 from __future__ import annotations

@@ -45,71 +45,80 @@ class Claims:
             self._unclaimed -= gone
             self._refused -= gone
             self._positions = {p: position for p, position in self._positions.items() if p not in gone}
+            self._committed = {p: position for p, position in self._committed.items() if p not in gone}
 
     def read(
         self, partitions: Collection[InputPartition], generation: GroupGeneration, starts: Starts
     ) -> Mapping[InputPartition, Position]:
-        """Return the rows of ``partitions``; those that are unclaimed are claimed first, all that there are at once.
+        """Return the rows of ``partitions``; those that are not claimed under ``generation`` are claimed first.
 
-        Where a position is in doubt, waits for the transaction that may have moved it. ``starts``: returns what rows
-        that are missing begin with. Raises StoreError, ClaimRefusedError.
+        After an unnoticed rejoin the group may have given them to another member in between. Where a position is in
+        doubt, the transaction that may have moved it must have ended. ``starts``: returns what rows that are missing
+        begin with. Raises StoreError, ClaimRefusedError.
         """
-        self._settle(partitions)
-        due = self._unclaimed
-        if not due.isdisjoint(partitions):
+        asked = frozenset(partitions)
+        self._settle(asked)
+        if due := self._due(asked, generation):
             missing = due - self.store.read(due).keys()
             begins = {p: Position(NO_OFFSET) for p in due} | dict(starts(missing) if missing else {})
             claimed = self.store.claim(begins, generation, self.owner)
             with self._lock:
                 self._positions.update(claimed)
                 self._unclaimed -= claimed.keys()
-        known = {p: self._positions[p] for p in partitions if p in self._positions}
-        others = [p for p in partitions if p not in known]
+        known = {p: self._positions[p] for p in asked if p in self._positions}
+        others = asked - known.keys()
         return {**known, **(self.store.read(others) if others else {})}
 
-    def _settle(self, partitions: Collection[InputPartition]) -> None:
-        in_doubt = self._in_doubt & frozenset(partitions)
+    def _due(self, asked: frozenset[InputPartition], generation: GroupGeneration) -> frozenset[InputPartition]:
+        outdated = {p for p, each in self._positions.items() if each.generation < generation.generation_id}
+        return asked & (self._unclaimed | outdated)
+
+    def _settle(self, asked: frozenset[InputPartition]) -> None:
+        in_doubt = self._in_doubt & asked
         if not in_doubt:
             return
         settled = self.store.read_settled(in_doubt)
         with self._lock:
-            self._positions.update({p: position for p, position in settled.items() if p in self._positions})
+            found = {p: position for p, position in settled.items() if p in self._positions}
+            self._committed.update({p: each for p, each in found.items() if each != self._positions[p]})
+            self._positions.update(found)
             self._in_doubt -= in_doubt
 
     # -- the transaction ---------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin(self) -> StoreTransaction:
         """Begin a transaction of the store; raises StoreError."""
         self.close()
         self.transaction = self.store.begin()
+        return self.transaction
 
-    def move(self, positions: InputPositions, attempt: str) -> dict[InputPartition, Move]:
-        """Move the rows of ``positions`` in the open transaction and return how.
-
-        Raises StoreRefusedError for one that is not claimed any more.
-        """
-        open_transaction = self._open()
+    def moves_of(self, positions: InputPositions, attempt: str) -> dict[InputPartition, Move]:
+        """Return the moves of the rows to ``positions``; raises StoreRefusedError for one that is not claimed."""
         moves: dict[InputPartition, Move] = {}
         for partition, position in positions.items():
             claimed = self._positions.get(partition)
             if claimed is None or partition in self._in_doubt:
                 raise StoreRefusedError(f"the row of {partition} is not claimed by this member")
             moves[partition] = Move(claimed, position.next_offset, position.leader_epoch, attempt)
-        open_transaction.move(moves)
         return moves
 
-    def record_refused(self, partitions: Collection[InputPartition]) -> bool:
+    def record_changed(self, partitions: Collection[InputPartition]) -> bool:
         """Record that rows of ``partitions`` did not show what was claimed; returns whether that is so once more."""
         with self._lock:
             is_repeated = not self._refused.isdisjoint(partitions)
             self._refused |= frozenset(partitions)
         return is_repeated
 
-    def commit(self, moves: Mapping[InputPartition, Move]) -> None:
-        """Commit the open transaction, which holds ``moves``; raises StoreError."""
+    def commit(self, transaction: StoreTransaction, moves: Mapping[InputPartition, Move]) -> None:
+        """Commit ``transaction``, which holds ``moves``; raises StoreError."""
         with self._lock:
             self._in_doubt |= moves.keys()
-        self._open().commit()
+        try:
+            transaction.commit()
+        except StoreRefusedError:
+            with self._lock:
+                self._in_doubt -= moves.keys()
+            raise
         with self._lock:
             # Only what is as it was: a COMMIT that was overdue may return long after its outcome was read.
             results = {p: move.result for p, move in moves.items() if self._positions.get(p) == move.claimed}
@@ -117,7 +126,7 @@ class Claims:
             self._committed.update(results)
             self._in_doubt -= results.keys()
             self._refused -= results.keys()
-        self.close()
+        transaction.close()
 
     def take_committed(self) -> dict[InputPartition, Position]:
         """Return, once, what was committed since the last call."""
@@ -126,12 +135,7 @@ class Claims:
         return committed
 
     def close(self) -> None:
-        """Roll back what is open."""
-        ended, self.transaction = self.transaction, None
-        if ended is not None:
-            ended.close()
-
-    def _open(self) -> StoreTransaction:
-        if self.transaction is None:
-            raise StoreRefusedError("no transaction of the database is open")
-        return self.transaction
+        """Roll back what is open. A call that is broken off is repeated by the next one."""
+        if self.transaction is not None:
+            self.transaction.close()
+            self.transaction = None

@@ -9,7 +9,7 @@ from eos_client.confluent.positions.claims import Claims
 from eos_client.confluent.positions.consumer import PositionedConsumer
 from eos_client.confluent.positions.producer import PositionedProducer
 from eos_client.ports import ClientLibrary, Clock
-from eos_client.position_store import PositionStore
+from eos_client.position_store import PositionStore, StoreTransaction
 
 
 class PositionedClients:
@@ -34,8 +34,8 @@ class PositionedClients:
         return PositionedProducer(config, self.claims)
 
     @property
-    def connection(self) -> Any:
-        """What the application writes its rows with, in the open transaction."""
+    def transaction(self) -> StoreTransaction:
+        """The open transaction, with the connection that the application writes its rows with."""
         if self.claims.transaction is None:
             raise LookupError("no transaction of the database is open")
-        return self.claims.transaction.connection
+        return self.claims.transaction

@@ -20,6 +20,7 @@ from eos_client.position_store import StoreError, StoreUnfitError
 _NO_EPOCH = -1
 _REFUSED_LIMIT_S = 90.0
 """How long claims may be refused before the member is not only late: longer than any usual session time-out."""
+_ASSIGNED_TIMEOUT_S = 0.5
 RebalanceCallback = Callable[[Any, list[Any]], Any]
 
 
@@ -45,12 +46,13 @@ class PositionedConsumer:
     def subscribe(
         self, topics: list[str], on_assign: RebalanceCallback, on_revoke: RebalanceCallback, on_lost: RebalanceCallback
     ) -> None:
-        """See confluent_kafka. The rows of assigned partitions are claimed when their offsets are asked for."""
+        """See confluent_kafka. The rows of assigned partitions are claimed; what fails is done when they are read."""
         claims = self._claims
 
         def assigned(consumer: Any, partitions: list[Any]) -> None:
             claims.assigned(input_partitions(partitions))
             on_assign(consumer, partitions)
+            self._claim_assigned(partitions)
 
         def revoked(consumer: Any, partitions: list[Any]) -> None:
             try:
@@ -66,6 +68,16 @@ class PositionedConsumer:
                 claims.departed(input_partitions(partitions))
 
         self._consumer.subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+
+    def _claim_assigned(self, partitions: list[Any]) -> None:
+        """Claim the rows, and let Kafka's offsets be theirs: the library starts there, and would wait at a later one.
+
+        Kafka's are ahead where the database was restored, or a row was set back.
+        """
+        with suppress(KafkaException, ClusterUnfitError):
+            rows = [each for each in self.committed(partitions, _ASSIGNED_TIMEOUT_S) if each.offset >= 0]
+            if rows:
+                self._consumer.commit(offsets=rows, asynchronous=False)
 
     # -- offsets -------------------------------------------------------------------------------------------------------
 
