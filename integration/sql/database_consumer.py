@@ -14,14 +14,16 @@ from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.positions.clients import PositionedClients
 from eos_client.core.commit_gate import CommitGate, GateSettings
 from eos_client.core.model import Outcome, ProducerLimits
-from eos_client.errors import AbortableError, ConfigurationError
-from eos_client.integration.sql.database_loop import DEFAULT_OFFSETS_TABLE, owner_name, raise_if_repeatable
+from eos_client.errors import AbortableError, ClusterUnavailableError, ConfigurationError
+from eos_client.integration.sql.database_loop import DEFAULT_OFFSETS_TABLE, fault_of_database, owner_name
 from eos_client.integration.sql.sql_store import SqlPositionStore
 from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import ClientLibrary
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_PAUSE_MIN_S, _PAUSE_MAX_S = 0.02, 1.0
 
 
 class DatabaseConsumer:
@@ -47,13 +49,14 @@ class DatabaseConsumer:
         store = SqlPositionStore(engine, str(config["group.id"]), offsets_table)
         self._clients = PositionedClients(store, owner_name(), clients)
         self.counters = Counters()
-        clock = self._clients.clock
+        self.limits = limits or ProducerLimits()
+        self.clock = clock = self._clients.clock
         self._consumer = EosConsumer(
             config, gate=gate, hook=hook, counters=self.counters, factory=self._clients.consumer, clock=clock
         )
         self._producer = EosProducer(
             {"bootstrap.servers": config.get("bootstrap.servers", "")},
-            limits=limits,
+            limits=self.limits,
             hook=hook,
             counters=self.counters,
             generate_id=True,
@@ -87,10 +90,13 @@ class DatabaseConsumer:
         """
         return DatabaseTransaction(self, max_records, timeout_s)
 
+    def _pause(self, seconds: float) -> None:
+        self._consumer.member.wait_while_paused(seconds)
+
     def _begin(self, max_records: int, timeout_s: float) -> tuple[Connection, list[Any]]:
         records = self._consumer.consume(max_records, timeout_s)
         self._session.outputs.begin()
-        return self._clients.connection, records
+        return self._clients.transaction.connection, records
 
     def _block(self) -> Any:
         if not self._is_ready:
@@ -139,7 +145,20 @@ class DatabaseTransaction:
         return "not entered yet" if self._block is None else str(self._block.reason)
 
     def __enter__(self) -> tuple[Connection, list[Any]]:
-        self._block = self._consumer._block()  # noqa: SLF001  # one part of this module
+        """Begin. Where the database does not answer, that is tried again for ``limits.recovery_timeout_s`` seconds."""
+        clock, limit_s = self._consumer.clock, self._consumer.limits.recovery_timeout_s
+        deadline, pause_s = clock() + limit_s, _PAUSE_MIN_S
+        while True:
+            try:
+                return self._enter()
+            except AbortableError as error:  # nothing was given to the application yet
+                if clock() >= deadline:
+                    raise ClusterUnavailableError(f"no block could begin within {limit_s:g} s: {error}") from error
+            self._consumer._pause(pause_s)  # noqa: SLF001  # one part of this module
+            pause_s = min(_PAUSE_MAX_S, 2 * pause_s)
+
+    def _enter(self) -> tuple[Connection, list[Any]]:
+        self._block = self._consumer._block()  # noqa: SLF001
         self._leave = self._block.__exit__  # which shows the block whether this `with` can still end it
         self._block.__enter__()
         try:
@@ -152,10 +171,9 @@ class DatabaseTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if error is not None and self._connection is not None:
-            try:
-                raise_if_repeatable(error, self._connection)
-            except AbortableError as repeatable:
-                self._consumer._session.block.fail(repeatable, quietly=True)  # noqa: SLF001
-                return bool(self._leave(type(repeatable), repeatable, repeatable.__traceback__))
+        connection = self._connection
+        if error is not None and connection is not None and (fault := fault_of_database(error, connection)):
+            broken = AbortableError(f"{fault}. Its records are consumed again.")
+            self._consumer._session.block.fail(broken, quietly=True)  # noqa: SLF001
+            return bool(self._leave(type(broken), broken, broken.__traceback__))
         return bool(self._leave(kind, error, trace))

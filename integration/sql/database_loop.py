@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -14,10 +15,13 @@ from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.positions.clients import PositionedClients
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth
-from eos_client.errors import AbortableError
-from eos_client.integration.sql.database_errors import is_repeatable
-from eos_client.integration.sql.sql_store import SqlPositionStore
+from eos_client.errors import ConfigurationError
+from eos_client.integration.sql.database_errors import is_databases_fault, text_of
+from eos_client.integration.sql.sql_store import MISUSED, SqlPositionStore
 from eos_client.loop import ExactlyOnceLoop
+from eos_client.loop.record_failures import TransactionBrokenError
+from eos_client.loop.record_outputs import WithinTransaction
+from eos_client.loop.transform_results import TransformUnfitError
 from eos_client.observe import Counters, EventHook, log_event
 from eos_client.ports import ClientLibrary, K_co, Record, V_co
 
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Connection, "list[Record[K_co, V_co]]"], object]
 DEFAULT_OFFSETS_TABLE = "eos_offsets"
+_OF_UNFINISHED = ("__await__", "__next__", "__anext__")
 
 
 def owner_name() -> str:
@@ -40,7 +45,8 @@ class DatabaseLoop(Generic[K_co, V_co]):
     When it returns, the rows and the positions of the records are committed together; when it raises, nothing of the
     records is, and ``config.on_error`` decides. It may run again for the same records after an abort, with a connection
     on which nothing of the first run is left, so it must have no effects elsewhere. It must not end the transaction:
-    ``commit()`` and ``rollback()`` of the connection raise TransactionStateError.
+    ``commit()`` and ``rollback()`` of the connection raise TransactionStateError, and whatever ends it by SQL ends the
+    loop with a ConfigurationError. An error of the database must leave the handler, which then gets the records again.
 
     The positions stand in ``offsets_table`` (``schema.table`` where it has a schema), which is created if it is
     missing, one row for each group, topic and partition. A partition without a row begins where the group's offsets in
@@ -49,7 +55,8 @@ class DatabaseLoop(Generic[K_co, V_co]):
     same database: letters are rows of the same transaction.
 
     ``engine``: a SQLAlchemy 2 engine. ``hook`` and ``clients``: as in ExactlyOnceLoop. Raises ConfigurationError for an
-    engine that cannot keep positions.
+    engine that cannot keep positions, a handler that cannot be called with a connection and records, and a config with
+    settings of a producer.
     """
 
     def __init__(
@@ -63,26 +70,39 @@ class DatabaseLoop(Generic[K_co, V_co]):
         hook: EventHook = log_event,
         clients: ClientLibrary = CONFLUENT_KAFKA,
     ) -> None:
+        _check_config(config)
+        _check_handler(handler)
         self._handler = handler
         self._keeps_rest = config.on_error != "stop" or config.retry_policy is not None
         store = SqlPositionStore(engine, config.group_id, offsets_table, config.dead_letter_topic)
         self._clients = PositionedClients(store, owner_name(), clients)
         self._loop: ExactlyOnceLoop[K_co, V_co] = ExactlyOnceLoop(
-            config, topics, transform_batch=self._handle, hook=hook, clients=self._clients
+            config, topics, transform_batch=WithinTransaction(self._handle), hook=hook, clients=self._clients
         )
 
     def _handle(self, records: list[Any]) -> None:
-        self._loop.session.outputs.begin()
-        connection = self._clients.connection
+        transaction = self._clients.transaction
+        connection: Connection = transaction.connection
         try:
             if self._keeps_rest:
                 with connection.begin_nested():  # of a record that fails, nothing stays
-                    self._handler(connection, records)
+                    made = self._handler(connection, records)
             else:
-                self._handler(connection, records)
+                made = self._handler(connection, records)
         except Exception as error:
-            raise_if_repeatable(error, connection)
+            self._keeps_rest = True  # the batch is halved, after an abort, to find the record that fails
+            if fault := fault_of_database(error, connection):
+                raise TransactionBrokenError(f"{fault}. Its records are consumed again.") from error
+            if transaction.was_ended:
+                raise HandlerUnfitError(f"{MISUSED}.") from error
             raise
+        if transaction.was_ended:
+            raise HandlerUnfitError(f"{MISUSED}.")
+        if any(hasattr(made, name) for name in _OF_UNFINISHED):
+            raise HandlerUnfitError(
+                f"the handler has returned a {type(made).__name__} and not run to its end: make it a plain function, "
+                "without async and without yield."
+            )
 
     @property
     def counters(self) -> Counters:
@@ -121,14 +141,49 @@ class DatabaseLoop(Generic[K_co, V_co]):
         self.close()
 
 
-def raise_if_repeatable(error: BaseException, connection: Connection) -> None:
-    """Raise AbortableError where ``error`` is the database's and no record's: a lost connection, a conflict."""
+class HandlerUnfitError(TransformUnfitError):
+    """The handler cannot be used as it is, which is no failure of a record."""
+
+
+def fault_of_database(error: BaseException, connection: Connection) -> str:
+    """Return what the database has failed with, where that and no record is behind ``error``; else nothing."""
     each: BaseException | None = error
-    while each is not None:
-        if is_repeatable(each):
-            break
+    while each is not None and not is_databases_fault(each):
         each = each.__cause__ or each.__context__
-    if each is not None or connection.invalidated:
-        raise AbortableError(
-            f"the database broke the transaction off, and its records are consumed again: {each or error}"
+    if each is None and not connection.invalidated:
+        return ""
+    return text_of(each or error, "the database has broken the transaction off")
+
+
+def _check_config(config: EosConfig[Any, Any]) -> None:
+    meant_for_outputs = {
+        "producer": config.producer,
+        "transactional_id": config.transactional_id,
+        "key_serializer": config.key_serializer,
+        "value_serializer": config.value_serializer,
+    }
+    if given := [name for name, value in meant_for_outputs.items() if value]:
+        raise ConfigurationError(
+            f"{', '.join(given)} of the config: a DatabaseLoop has no producer, its rows and dead letters are written "
+            "on the engine's connections. Leave that out."
+        )
+
+
+def _check_handler(handler: object) -> None:
+    if not callable(handler):
+        raise ConfigurationError(f"handler={handler!r} is a {type(handler).__name__}, not a function.")
+    called = getattr(handler, "func", handler)
+    if inspect.iscoroutinefunction(called) or inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise ConfigurationError(
+            f"handler={handler!r} is async, or has a yield: it would return before it runs. Make it a plain function."
+        )
+    try:
+        signature = inspect.signature(handler, follow_wrapped=False)
+    except ValueError:  # some builtins have none: let the call show
+        return
+    try:
+        signature.bind(object(), object())
+    except TypeError as error:
+        raise ConfigurationError(
+            f"handler={handler!r}{signature} cannot be called with a connection and a list of records: {error}."
         ) from error

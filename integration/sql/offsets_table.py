@@ -19,6 +19,7 @@ from sqlalchemy import (
     Text,
     and_,
     case,
+    delete,
     func,
     insert,
     literal,
@@ -29,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql
 
 from eos_client.core.model import InputPartition
-from eos_client.core.offset_claims import Move, Position
+from eos_client.core.offset_claims import NO_OFFSET, Move, Position
 
 NAME_LENGTH_MAX = 249
 """Kafka's limit for the name of a topic; a group's may be longer, and is refused then."""
@@ -42,7 +43,7 @@ _BYTES = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 _TEXT = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 
 
-def offsets_table(name: str, metadata: MetaData) -> Table:
+def offsets_table(name: str, schema: str | None, metadata: MetaData) -> Table:
     """Describe the table of positions: one row for each partition of a group."""
     return Table(
         name,
@@ -57,10 +58,11 @@ def offsets_table(name: str, metadata: MetaData) -> Table:
         Column("owner", String(NAME_LENGTH_MAX), nullable=False),
         Column("attempt", String(_TOKEN_LENGTH), nullable=False),
         Column("updated_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        schema=schema,
     )
 
 
-def dead_letter_table(name: str, metadata: MetaData) -> Table:
+def dead_letter_table(name: str, schema: str | None, metadata: MetaData) -> Table:
     """Describe a table of dead letters: the record, and its headers, which name the error, as JSON."""
     return Table(
         name,
@@ -73,6 +75,7 @@ def dead_letter_table(name: str, metadata: MetaData) -> Table:
         Column("record_value", _BYTES, nullable=True),
         Column("headers", _TEXT, nullable=False),
         Column("written_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        schema=schema,
     )
 
 
@@ -91,14 +94,22 @@ class OffsetRows:
     def read(
         self, connection: Connection, partitions: Collection[InputPartition] | None, *, for_update: bool = False
     ) -> dict[InputPartition, Position]:
-        """Read the rows of ``partitions``, or all of the group; ``for_update`` waits for whoever holds one."""
+        """Read the rows of ``partitions``, or all of the group; ``for_update`` fails while another holds one."""
         columns = self._table.c
         is_meant = columns.consumer_group == self._group if partitions is None else self._is_of(partitions)
         if partitions is not None and not partitions:
             return {}
         wanted = select(self._table).where(is_meant).order_by(columns.topic, columns.partition_id)
-        rows = connection.execute(wanted.with_for_update() if for_update else wanted).mappings()
+        rows = connection.execute(wanted.with_for_update(nowait=True) if for_update else wanted).mappings()
         return {InputPartition(row["topic"], row["partition_id"]): position_of(row) for row in rows}
+
+    def probe(self, connection: Connection, name: str) -> None:
+        """Insert a row that no consumer reads: ``name`` is no topic."""
+        self.insert(connection, {InputPartition(name, 0): Position(NO_OFFSET)})
+
+    def remove_probe(self, connection: Connection, name: str) -> bool:
+        """Delete the row that `probe` has inserted; returns whether there was one."""
+        return connection.execute(delete(self._table).where(self._is_of([InputPartition(name, 0)]))).rowcount > 0
 
     def insert(self, connection: Connection, rows: Mapping[InputPartition, Position]) -> None:
         """Insert rows that are missing."""

@@ -107,7 +107,8 @@ def turn(arguments: argparse.Namespace, bootstrap: str, contender: str, way: str
     program = [sys.executable, "-m", "tests.benchmarks.database_rows", "--url", arguments.url]
     program += ["--records", str(arguments.records), "--turn", bootstrap, contender, way, f"g-{number}"]
     done = subprocess.run(program, check=True, capture_output=True, text=True, timeout=300)
-    return arguments.records / float(done.stdout.split()[-1])
+    records: int = arguments.records
+    return records / float(done.stdout.split()[-1])
 
 
 def main(arguments: argparse.Namespace) -> int:

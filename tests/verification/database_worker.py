@@ -73,7 +73,8 @@ def by_hand(bootstrap: str, url: str, protocol: str, kind: str) -> None:
 
     def start_at_table(member: Any, partitions: list[Any]) -> None:
         with engine.connect() as connection:
-            found = dict(connection.execute(text("SELECT part, next FROM soak_offsets")).all())
+            rows = connection.execute(text("SELECT part, next FROM soak_offsets")).all()
+        found = {part: following for part, following in rows}
         starts = [TopicPartition(TOPIC, p.partition, found.get(p.partition, 0)) for p in partitions]
         if protocol == "range":
             member.assign(starts)
@@ -91,7 +92,7 @@ def by_hand(bootstrap: str, url: str, protocol: str, kind: str) -> None:
             insert(connection, records)
             if kind == "own-table":
                 for record in records:
-                    moved = {"part": record.partition(), "next": record.offset() + 1}
+                    moved = {"part": record.partition(), "next": int(record.offset() or 0) + 1}
                     changed = connection.execute(
                         text("UPDATE soak_offsets SET next = :next WHERE part = :part"), moved
                     ).rowcount
