@@ -208,10 +208,10 @@ class SqlPositionStore:
             )
         self._engine = engine
         self._metadata = MetaData()
-        self._table = offsets_table(*_name_and_schema("offsets_table", table_name), self._metadata)
+        self._table = offsets_table(*name_and_schema("offsets_table", table_name), self._metadata)
         self._letters = {}
         if dead_letters is not None:
-            name, schema = _name_and_schema("dead_letter_topic", dead_letters)
+            name, schema = name_and_schema("dead_letter_topic", dead_letters)
             if (name, schema) == (self._table.name, self._table.schema):
                 raise ConfigurationError(
                     f"dead_letter_topic={dead_letters!r} is the offsets table: name another table for dead letters."
@@ -373,7 +373,8 @@ def _require_exists(connection: Connection, table: Table) -> None:
             raise  # else another member has created it at the same moment
 
 
-def _name_and_schema(option: str, name: object) -> tuple[str, str | None]:
+def name_and_schema(option: str, name: object) -> tuple[str, str | None]:
+    """Return the parts of a table's name; raises ConfigurationError, naming ``option``, for what is none."""
     if not isinstance(name, str) or not name.rpartition(".")[2].strip():
         raise ConfigurationError(f"{option}={name!r} must be the name of a table, or schema.table.")
     schema, _, table = name.rpartition(".")

@@ -15,7 +15,7 @@ from eos_client.core.offset_claims import Position
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, EosError
 from eos_client.integration.sql.database_errors import is_lost, store_error
 from eos_client.integration.sql.offsets_table import OffsetRows, offsets_table, position_of
-from eos_client.integration.sql.sql_store import in_transaction
+from eos_client.integration.sql.sql_store import in_transaction, name_and_schema
 
 T = TypeVar("T")
 
@@ -39,8 +39,7 @@ class StoredOffsets:
 
     def __init__(self, engine: Engine, table_name: str) -> None:
         self._engine = engine
-        schema, _, name = table_name.rpartition(".")
-        self._table = offsets_table(name, MetaData(schema=schema or None))
+        self._table = offsets_table(*name_and_schema("--table", table_name), MetaData())
 
     def rows(self, group: str | None = None) -> list[StoredOffset]:
         """Return the rows of ``group``, or of all groups."""

@@ -1,9 +1,11 @@
-"""What the tests of database servers share: a table of numbers."""
+"""What the tests of databases share: a table of numbers on a server, and a stage for a loop."""
 
 from contextlib import contextmanager
 
 import pytest
 import sqlalchemy as sa
+
+from tests.databases.stage import Stage
 
 
 class Numbers:
@@ -45,3 +47,8 @@ class Numbers:
 def numbers():
     """A function that returns the table of a server."""
     return lambda server: Numbers(server.url)
+
+
+@pytest.fixture
+def stage(tmp_path):
+    return Stage(tmp_path)

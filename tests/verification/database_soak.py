@@ -133,7 +133,7 @@ class Fleet:
         for worker in self.workers:
             try:
                 worker.wait(30)
-            except subprocess.TimeoutExpired:
+            except subprocess.TimeoutExpired:  # noqa: PERF203  # two turns
                 worker.kill()
         self._log.close()
 

@@ -74,7 +74,7 @@ def by_hand(bootstrap: str, url: str, protocol: str, kind: str) -> None:
     def start_at_table(member: Any, partitions: list[Any]) -> None:
         with engine.connect() as connection:
             rows = connection.execute(text("SELECT part, next FROM soak_offsets")).all()
-        found = {part: following for part, following in rows}
+        found = {row.part: row.next for row in rows}
         starts = [TopicPartition(TOPIC, p.partition, found.get(p.partition, 0)) for p in partitions]
         if protocol == "range":
             member.assign(starts)
