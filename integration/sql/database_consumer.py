@@ -14,7 +14,7 @@ from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.positions.clients import PositionedClients
 from eos_client.core.commit_gate import CommitGate, GateSettings
 from eos_client.core.model import Outcome, ProducerLimits
-from eos_client.errors import AbortableError, ClusterUnavailableError, ConfigurationError
+from eos_client.errors import AbortableError, ClusterUnavailableError, ConfigurationError, TransactionStateError
 from eos_client.integration.sql.database_loop import DEFAULT_OFFSETS_TABLE, fault_of_database, owner_name
 from eos_client.integration.sql.sql_store import SqlPositionStore
 from eos_client.observe import Counters, EventHook, log_event
@@ -146,6 +146,10 @@ class DatabaseTransaction:
 
     def __enter__(self) -> tuple[Connection, list[Any]]:
         """Begin. Where the database does not answer, that is tried again for ``limits.recovery_timeout_s`` seconds."""
+        if self._block is not None:
+            raise TransactionStateError(
+                "this block was entered before, and a block is one transaction: call database_transaction() for each"
+            )
         clock, limit_s = self._consumer.clock, self._consumer.limits.recovery_timeout_s
         deadline, pause_s = clock() + limit_s, _PAUSE_MIN_S
         while True:

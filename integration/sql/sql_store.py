@@ -21,6 +21,7 @@ from eos_client.integration.sql.database_errors import (
     code_of,
     commit_was_refused,
     is_conflict,
+    is_lost,
     store_error,
     text_of,
 )
@@ -65,6 +66,7 @@ class SqlTransaction:
         self._is_closed = False
         self._ending = threading.Lock()
         self._is_whole = False
+        self._was_committed = False
         self._guard = _EndGuard()
         self._connection: Connection = engine.connect()
         try:
@@ -118,6 +120,7 @@ class SqlTransaction:
         except Exception as error:
             refused = StoreRefusedError if commit_was_refused(error) else StoreUnavailableError
             raise refused(text_of(error, "COMMIT failed")) from error
+        self._was_committed = True
 
     def _require_whole(self) -> None:
         """Raise StoreMisusedError where the transaction is not any more the one that was begun."""
@@ -128,7 +131,7 @@ class SqlTransaction:
         try:
             self._connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
         except DBAPIError as error:
-            if code_of(error).startswith(_NO_SAVEPOINT):
+            if not is_lost(error) and code_of(error).startswith(_NO_SAVEPOINT):
                 raise StoreMisusedError(MISUSED) from error
             raise
         self._is_whole = True
@@ -165,6 +168,9 @@ class SqlTransaction:
             return  # another thread is about it
         try:
             self._guard.is_ending = True
+            # Where a COMMIT was refused, ours or the handler's, SQLAlchemy would take the transaction for ended, and
+            # return the connection to the pool with what was written.
+            invalidate = invalidate or not (self._was_committed or self._root.is_active)
             try:
                 if not invalidate:
                     self._connection.close()

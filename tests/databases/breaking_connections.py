@@ -59,7 +59,8 @@ class Driver:
     def connect(self, path: Path) -> sqlite3.Connection:
         if self._ask(Statement.CONNECT) is not None or self.is_down:
             raise error("unable to connect to server", "08001")
-        made = sqlite3.connect(
+        connect: Any = sqlite3.connect
+        made: sqlite3.Connection = connect(
             path, timeout=BUSY_TIMEOUT_S, check_same_thread=False, factory=lambda *a, **k: _Connection(self, *a, **k)
         )
         for setting in ("synchronous = off", "journal_mode = memory"):
@@ -79,7 +80,8 @@ class Driver:
         if fault is None:
             return perform()
         if fault is Fault.LOST_AFTER:
-            perform()
+            if isinstance(made := perform(), sqlite3.Cursor):
+                made.close()  # or it keeps its lock
         if fault in {Fault.LOST, Fault.LOST_AFTER}:
             sqlite3.Connection.rollback(connection)  # close() alone keeps the lock until its cursors are gone
             connection.close()
@@ -93,7 +95,7 @@ class Driver:
         return create_engine(f"sqlite:///{path}", creator=lambda: self.connect(path), **options)
 
 
-def error(text: str, sqlstate: str) -> sqlite3.OperationalError:
+def error(text: str, sqlstate: str) -> Any:
     made: Any = sqlite3.OperationalError(text)
     made.sqlstate = sqlstate
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ class Stage:
         """Write to each partition in turn, for ``seconds`` from now."""
         for number in range(int(seconds / every_s)):
             partition = number % len(self.written)
-            self.cluster.after(number * every_s, lambda partition=partition: self.write(1, partition))
+            self.cluster.after(number * every_s, partial(self.write, 1, partition))
 
     # -- the job -------------------------------------------------------------------------------------------------------
 

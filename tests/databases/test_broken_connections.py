@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -62,8 +63,7 @@ def test_whichever_statement_is_struck(tmp_path, fault, stride):
         errors = story(stage)
         where = f"statement {number}: {stage.driver.struck}"
         assert stage.wrong_rows() == [], where
-        assert errors == [] or len(stage.driver.struck) == 1, where
-        assert_nothing_of_brokers(errors)
+        assert errors == [], where
         (tmp_path / f"database-{number}.db").unlink()
 
 
@@ -73,7 +73,7 @@ def test_connections_that_break_at_random(tmp_path, seed):
     stage.driver.plan = at_random(Random(seed), 0.04)
     stage.writes_for(10, every_s=0.1)
     for second in (3, 6):
-        stage.cluster.after(second, lambda partition=second % 2: stage.cluster.revoke(("orders", partition)))
+        stage.cluster.after(second, partial(stage.cluster.revoke, ("orders", second % 2)))
         stage.cluster.after(second + 1.5, stage.cluster.give_back)
     errors = runs_on(stage, on_error="skip")
     assert stage.driver.struck

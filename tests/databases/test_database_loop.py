@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -46,7 +48,7 @@ def test_each_record_becomes_one_row_and_nothing_is_aborted(stage, protocol):
 def test_rebalances_lose_and_double_nothing(stage, protocol):
     stage.writes_for(30, every_s=0.1)
     for second in (5, 9, 14, 20):
-        stage.cluster.after(second, lambda partition=second % 2: stage.cluster.revoke(("orders", partition)))
+        stage.cluster.after(second, partial(stage.cluster.revoke, ("orders", second % 2)))
         stage.cluster.after(second + 2.2, stage.cluster.give_back)
     stage.run(seconds=60, consumer={"auto.offset.reset": "earliest", **settings_of(protocol)})
     stage.assert_exact()
@@ -360,8 +362,14 @@ def test_a_handler_that_closes_the_loop_or_raises_out_of_it_loses_nothing(stage)
     with pytest.raises(OutsideError):
         stage.run(raising)
     assert stage.rows() == []
-    loop = stage.loop(lambda connection, records: (write_rows(connection, records), loop.close()))
-    loop.run()
+    loops = []
+
+    def closing(connection, records):
+        write_rows(connection, records)
+        loops[0].close()
+
+    loops.append(stage.loop(closing))
+    loops[0].run()
     stage.assert_exact()
 
 
