@@ -8,7 +8,6 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from eos_client.confluent.failures.kafka_errors import make_kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.positions.claims import Claims
 from eos_client.core.model import GroupGeneration, InputPartition
@@ -120,9 +119,7 @@ class PositionedConsumer:
             self._refused_since = now
         if now - self._refused_since < _REFUSED_LIMIT_S:
             return KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, f"{error}", retriable=True))
-        return make_kafka_error(
-            ClusterUnfitError,
-            KafkaError.ILLEGAL_GENERATION,
+        return ClusterUnfitError(
             f"a row of the offsets table is {error}. If the group was deleted, or is of another cluster than before, "
             "its generations begin anew: make sure that no other process uses the table for this group, and release "
             "its rows by `eos-client offsets release`",
