@@ -127,12 +127,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         clients: ClientLibrary = CONFLUENT_KAFKA,
     ) -> None:
         given, takes_batches = one_transform(transform, transform_batch), transform is None
+        begins = isinstance(given, WithinTransaction)
         self.config = config
         self.counters = Counters()
         self._topics = _checked_topics(topics, config.dead_letter_topic)
         self._output_topic = _checked_output_topic(output_topic, config.dead_letter_topic)
-        self._hook = hook = safe_hook(hook)
-        self._clock = clock = clients.clock
+        self._hook, self._clock = hook, clock = safe_hook(hook), clients.clock
         self._shutdown = shutdown = Shutdown(config.shutdown_timeout_s, clock)
         self._consumer = _consumer(config, clients, hook, self.counters)
         self._producer = _producer(config, clients, hook, self.counters)
@@ -144,12 +144,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self.session = session = self._producer.session(self._consumer)
         self._event_loop = event_loop_of(given)
         self._failed = failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
-        function = with_serialisers(given, config, output_topic, takes_batches=takes_batches)
-        self._outputs = RecordOutputs(
-            *(function, failed, session, output_topic),
-            takes_batches=takes_batches,
-            begins_first=isinstance(given, WithinTransaction),
-        )
+        made = with_serialisers(given, config, output_topic, takes_batches=takes_batches)
+        self._outputs = RecordOutputs(made, failed, session, output_topic, takes_batches=takes_batches, begins=begins)
         self._poll_limit_s = poll_limit_ms(self._member.settings) / 1000
         self._size = TransactionSize(config.max_records)
         self._pace = TransactionPace(self._size, config.commit_interval_s, clock)

@@ -73,7 +73,7 @@ class RefusedRecordsError(AbortableError):
 class RecordOutputs:
     """The application's transform, with its outputs written inside the open transaction of ``session``.
 
-    ``takes_batches``: ``transform`` is called with a list of records. ``begins_first``: the transaction begins before
+    ``takes_batches``: ``transform`` is called with a list of records. ``begins``: the transaction begins before
     it is called (`WithinTransaction`). ``prefers_whole_batches``: `write` is faster
     with more records.
     """
@@ -86,10 +86,10 @@ class RecordOutputs:
         default_topic: str | None,
         *,
         takes_batches: bool = False,
-        begins_first: bool = False,
+        begins: bool = False,
     ) -> None:
         self._takes_batches = takes_batches
-        self._begins_first = begins_first
+        self._begins = begins
         self._transform_batch = transform
         self._prepare = transform.prepare if isinstance(transform, ConcurrentTransform) else None
         self.prefers_whole_batches = takes_batches or self._prepare is not None
@@ -121,7 +121,7 @@ class RecordOutputs:
 
     def _write(self, records: Sequence[Any]) -> None:
         self._produce = None
-        if self._begins_first:
+        if self._begins:
             self._session.outputs.begin()
         if self._prepare is not None:
             self._prepare(records)

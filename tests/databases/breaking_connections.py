@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from random import Random
@@ -55,6 +56,15 @@ class Driver:
         self.statements: list[Statement] = []
         self.struck: list[tuple[Statement, Fault]] = []
         self.is_down = False
+        self._made: list[sqlite3.Connection] = []
+
+    def die(self) -> None:
+        """End every connection, as those of a process that is killed."""
+        self.is_down = True
+        for each in self._made:
+            with suppress(sqlite3.ProgrammingError):  # it was closed before
+                sqlite3.Connection.rollback(each)
+            each.close()
 
     def connect(self, path: Path) -> sqlite3.Connection:
         if self._ask(Statement.CONNECT) is not None or self.is_down:
@@ -65,6 +75,7 @@ class Driver:
         )
         for setting in ("synchronous = off", "journal_mode = memory"):
             sqlite3.Connection.execute(made, f"pragma {setting}").close()
+        self._made.append(made)
         return made
 
     def _ask(self, statement: Statement) -> Fault | None:
@@ -79,9 +90,8 @@ class Driver:
         fault = self._ask(statement)
         if fault is None:
             return perform()
-        if fault is Fault.LOST_AFTER:
-            if isinstance(made := perform(), sqlite3.Cursor):
-                made.close()  # or it keeps its lock
+        if fault is Fault.LOST_AFTER and isinstance(made := perform(), sqlite3.Cursor):
+            made.close()  # or it keeps its lock
         if fault in {Fault.LOST, Fault.LOST_AFTER}:
             sqlite3.Connection.rollback(connection)  # close() alone keeps the lock until its cursors are gone
             connection.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -50,13 +51,10 @@ class BlockWorker:
         attempt = self.story.attempt()
         block = self.consumer.database_transaction(max_records, 0.2)
         self._told.append((block, attempt))
-        try:
-            with block as (connection, records):
-                insert(connection, records, attempt)
-                if raises:
-                    raise OwnError
-        except OwnError:
-            pass
+        with suppress(OwnError), block as (connection, records):
+            insert(connection, records, attempt)
+            if raises:
+                raise OwnError
 
     def told(self) -> dict[str, Outcome | None]:
         return {attempt: block.outcome for block, attempt in self._told}
@@ -84,12 +82,10 @@ class PlainWorker:
         try:
             self.perform(records, raises)
         except (OwnError, SQLAlchemyError, KafkaException):
-            for partition in {each.partition() for each in records}:
-                start = min(each.offset() for each in records if each.partition() == partition)
-                try:
+            for partition in {each.partition() or 0 for each in records}:
+                start = min(each.offset() or 0 for each in records if each.partition() == partition)
+                with suppress(KafkaException):
                     self.consumer.seek(TopicPartition("orders", partition, start))
-                except KafkaException:
-                    pass
 
     def perform(self, records: list[Any], raises: bool) -> None:
         raise NotImplementedError
@@ -205,7 +201,7 @@ class Story:
         worker = self.workers.pop(name)
         if is_killed:
             self.stage.cluster.kill(name)
-            self.drivers[name].is_down = True
+            self.drivers[name].die()
         else:
             try:
                 worker.close()
@@ -235,10 +231,8 @@ class Story:
             self.works(name)
 
     def _loses(self, name: str) -> None:
-        try:
+        with suppress(ValueError):  # it is no member just now
             self.stage.cluster.lose(name)
-        except ValueError:
-            pass  # it is no member just now
 
     # -- the whole story -----------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from random import Random
 
@@ -22,7 +23,7 @@ def runs_on(stage, *, seconds=30, **options):
     for _ in range(LOOPS_MAX):
         try:
             stage.run(seconds=seconds, **options)
-        except EosError as error:
+        except EosError as error:  # noqa: PERF203
             errors.append(error)
         else:
             return errors
@@ -83,7 +84,7 @@ def test_connections_that_break_at_random(tmp_path, seed):
         stage.assert_told_the_truth()
 
 
-# -- what the loop makes of it -------------------------------------------------------------------------------------------
+# -- what the loop makes of it -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.LOST_AFTER])
@@ -142,10 +143,8 @@ def test_an_error_that_the_handler_catches_loses_no_row(stage):
 
     def handler(connection, records):
         write_rows(connection, records)
-        try:
+        with suppress(Exception):
             connection.execute(text("insert into rows (p, o, v) values (9, 9, '')"))
-        except Exception:  # noqa: BLE001
-            pass
 
     stage.write(5)
     stage.driver.plan = first(Statement.ROW, Fault.DEADLOCK, after=1)
@@ -155,7 +154,7 @@ def test_an_error_that_the_handler_catches_loses_no_row(stage):
     assert stage.offsets() == {}
 
 
-# -- a database that is down -----------------------------------------------------------------------------------------------
+# -- a database that is down -------------------------------------------------------------------------------------------
 
 
 def test_down_at_the_start(stage):
@@ -229,7 +228,7 @@ def test_an_idle_loop_outlives_an_outage(stage):
 
 def test_down_when_partitions_are_assigned(stage):
     stage.write(3)
-    stage.cluster.after(0.3, lambda: stage.cluster.rebalance())
+    stage.cluster.after(0.3, stage.cluster.rebalance)
     stage.cluster.after(0.2, lambda: setattr(stage.driver, "is_down", True))
     stage.cluster.after(40, lambda: setattr(stage.driver, "is_down", False))
     stage.cluster.after(1, lambda: stage.write(3, 1))

@@ -68,7 +68,7 @@ def test_a_block_says_what_is_not_known_yet(stage, worker):
 def test_an_exception_leaves_and_its_records_come_again(stage, worker):
     stage.write(5)
     block = worker.consumer.database_transaction(timeout_s=5)
-    with pytest.raises(ZeroDivisionError), block as (connection, records):
+    with pytest.raises(ZeroDivisionError), block as (connection, records):  # noqa: PT012
         write_rows(connection, records)
         assert len(records) == 5
         raise ZeroDivisionError
@@ -128,7 +128,7 @@ def test_a_block_that_the_gate_holds_is_finished_by_the_next(stage):
     stage.assert_told_the_truth()
 
 
-# -- misuse --------------------------------------------------------------------------------------------------------------
+# -- misuse ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_block_inside_a_block_is_refused(stage, worker):
@@ -169,7 +169,8 @@ def test_the_consumer_is_closed_inside_a_block(stage, worker):
 def test_a_commit_inside_the_block_is_refused(stage, worker, swallows):
     stage.write(3)
     block = worker.consumer.database_transaction(timeout_s=5)
-    with pytest.raises(TransactionStateError, match="ended inside the handler"), block as (connection, records):
+    refused = pytest.raises(TransactionStateError, match="ended inside the handler")
+    with refused, block as (connection, records):
         write_rows(connection, records)
         try:
             connection.commit()
@@ -201,11 +202,11 @@ def test_blocks_before_subscribe_and_without_a_group_are_refused(stage):
     )
     with pytest.raises(TransactionStateError, match="has not subscribed"), consumer.database_transaction():
         pass
-    with pytest.raises(ConfigurationError, match="group.id"):
+    with pytest.raises(ConfigurationError, match=r"group\.id"):
         DatabaseConsumer({"bootstrap.servers": "simulated"}, engine=stage.engine, clients=stage.cluster)
 
 
-# -- workers that overtake each other ------------------------------------------------------------------------------------
+# -- workers that overtake each other ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -217,7 +218,7 @@ def test_a_worker_that_slept_before_its_transaction_commits_nothing(stage, proto
     zombie.step()
     stage.write(5)
     stage.write(5, 1)
-    heirs = []
+    heirs: list[Worker] = []
 
     def sleeps(statement):
         if statement is Statement.BEGIN and not heirs:
@@ -254,7 +255,7 @@ def test_the_fence_alone_keeps_a_worker_out_that_the_group_still_knows(stage, wo
             assert worker.step(timeout_s=5) is Outcome.ABORTED
             assert "rival" in worker.block.reason
         except EosError as error:
-            assert "another process writes the same rows" in str(error)
+            assert "another process writes the same rows" in str(error)  # noqa: PT017
             break
     else:
         raise AssertionError("it goes on for ever")

@@ -42,7 +42,7 @@ def test_wherever_an_exception_strikes_blocks_lose_and_double_nothing(tmp_path, 
                     worker.step(timeout_s=0.2)
         return stage, worker
 
-    for (stage, worker), strike in struck_runs(told, EVERY_STEP, first=first, kind=StrikeWithSql):
+    for (stage, worker), _ in struck_runs(told, EVERY_STEP, first=first, kind=StrikeWithSql):
         stage.write(2)
         try:
             worker.steps_until(has_all(stage), limit=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -58,8 +59,8 @@ def test_rebalances_lose_and_double_nothing(stage, protocol):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_member_that_was_evicted_goes_on_at_its_rows(stage, protocol):
     stage.writes_for(30, every_s=0.1)
-    stage.cluster.after(6, lambda: stage.cluster.lose())
-    stage.cluster.after(15, lambda: stage.cluster.rebalance())
+    stage.cluster.after(6, stage.cluster.lose)
+    stage.cluster.after(15, stage.cluster.rebalance)
     stage.run(seconds=60, consumer={"auto.offset.reset": "earliest", **settings_of(protocol)})
     stage.assert_exact()
     stage.assert_told_the_truth()
@@ -74,7 +75,7 @@ def test_a_revocation_commits_before_it_returns(stage):
     assert stage.offsets()[0] == 10
 
 
-# -- where it starts -----------------------------------------------------------------------------------------------------
+# -- where it starts ---------------------------------------------------------------------------------------------------
 
 
 def test_the_groups_offsets_in_kafka_are_the_first_start_and_not_read_again(stage):
@@ -141,7 +142,7 @@ def test_offsets_without_records_are_moved_as_well(stage):
     assert stage.offsets() == {0: 4}
 
 
-# -- records that fail ---------------------------------------------------------------------------------------------------
+# -- records that fail -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("after_writing", [False, True])
@@ -202,7 +203,7 @@ def test_a_handler_that_fails_now_and_then_doubles_nothing(stage):
     stage.assert_exact()
 
 
-# -- what a handler may and may not do -----------------------------------------------------------------------------------
+# -- what a handler may and may not do ---------------------------------------------------------------------------------
 
 
 class Base(DeclarativeBase):
@@ -331,11 +332,11 @@ def test_what_would_not_run_as_a_handler_is_refused(stage, handler):
 def test_what_turns_out_not_to_have_run_ends_the_loop(stage, hidden):
     stage.write(3)
     with pytest.raises(ConfigurationError, match="not run to its end"):
-        stage.run(lambda connection, records: hidden(connection, records), on_error="skip")
+        stage.run(lambda connection, records: hidden(connection, records), on_error="skip")  # noqa: PLW0108
     assert stage.offsets() == {}
 
 
-# -- stopped and closed --------------------------------------------------------------------------------------------------
+# -- stopped and closed ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("hundredths", range(0, 120, 7))
@@ -362,7 +363,7 @@ def test_a_handler_that_closes_the_loop_or_raises_out_of_it_loses_nothing(stage)
     with pytest.raises(OutsideError):
         stage.run(raising)
     assert stage.rows() == []
-    loops = []
+    loops: list[Any] = []
 
     def closing(connection, records):
         write_rows(connection, records)

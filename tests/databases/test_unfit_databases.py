@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool, StaticPool
@@ -11,7 +13,6 @@ from eos_client.integration.sql import DatabaseConsumer
 from eos_client.integration.sql.database_errors import commit_was_refused, is_conflict, is_databases_fault, is_lost
 from eos_client.integration.sql.sql_store import SqlPositionStore, check_engine
 from tests.databases.breaking_connections import error
-from tests.databases.stage import Stage
 
 
 @pytest.mark.parametrize(
@@ -131,8 +132,9 @@ def test_a_pooled_connection_is_as_it_was(stage):
     stage.write(3)
     stage.run(engine=engine)
     with engine.connect() as connection:
-        assert connection.connection.dbapi_connection.isolation_level == "EXCLUSIVE"
-        assert not connection.connection.dbapi_connection.in_transaction
+        raw: Any = connection.connection.dbapi_connection
+        assert raw.isolation_level == "EXCLUSIVE"
+        assert not raw.in_transaction
 
 
 def test_blocks_are_refused_as_loops_are(stage):
@@ -158,7 +160,7 @@ def test_a_group_that_was_deleted_is_named_once_its_generations_begin_anew(stage
     stage.assert_exact()
 
 
-# -- the names of errors -------------------------------------------------------------------------------------------------
+# -- the names of errors -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("code", ["08006", "57P01", "57P03", "HYT00", ""])

@@ -13,7 +13,7 @@ from eos_client.core.offset_claims import Position
 from eos_client.errors import AbortableError
 from eos_client.position_store import StoreError
 from eos_client.testing import SimulatedCluster
-from tests.databases.row_locking_store import Member, RowLockingStore
+from tests.databases.row_locking_store import Member, RowLockingStore, RowLockingTransaction
 from tests.support.protocols import PROTOCOLS, settings_of
 
 COUNT = 6
@@ -65,7 +65,7 @@ def test_a_zombie_that_sleeps_before_its_commit_holds_its_row_until_it_has_ended
     zombie = Member(cluster, store, "zombie")
     zombie.step()
     cluster.write("orders", [b"v"] * COUNT)
-    heirs = []
+    heirs: list[Member] = []
 
     def sleeps(step):
         if step == "commit" and store.locks and not heirs:
@@ -84,7 +84,7 @@ def test_a_zombie_that_sleeps_before_its_commit_holds_its_row_until_it_has_ended
     until(Member(cluster, store, "next"), lambda: is_exact(store, COUNT + 1))
 
 
-# -- handles that were given up ------------------------------------------------------------------------------------------
+# -- handles that were given up ----------------------------------------------------------------------------------------
 
 P0 = InputPartition("orders", 0)
 
@@ -130,7 +130,7 @@ def test_a_commit_that_returns_late_leaves_the_next_transaction_open():
     old.begin_transaction()
     old.send_offsets_to_transaction([Offset], None)
 
-    class LateTransaction(type(claims.transaction)):
+    class LateTransaction(RowLockingTransaction):
         """Commits, and answers when the next handle is in the middle of its transaction."""
 
         def commit(self):
@@ -142,8 +142,8 @@ def test_a_commit_that_returns_late_leaves_the_next_transaction_open():
     old._transaction.__class__ = LateTransaction
     old.commit_transaction()
     claims.transaction.connection.append("next")
-    Next = type("Next", (Offset,), {"offset": 7})
-    new.send_offsets_to_transaction([Next], None)
+    following = type("Following", (Offset,), {"offset": 7})
+    new.send_offsets_to_transaction([following], None)
     new.commit_transaction()
     assert store.rows == ["next"]
     assert store.positions[P0].next_offset == 7
