@@ -36,11 +36,11 @@ NAME_LENGTH_MAX = 249
 """Kafka's limit for the name of a topic; a group's may be longer, and is refused then."""
 _TOKEN_LENGTH = 64
 # MySQL compares text without regard to case unless the column says otherwise, and Kafka's names differ by case.
-_NAME = String(NAME_LENGTH_MAX).with_variant(
+NAME = String(NAME_LENGTH_MAX).with_variant(
     mysql.VARCHAR(NAME_LENGTH_MAX, collation="utf8mb4_bin"), "mysql", "mariadb"
 )
-_BYTES = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
-_TEXT = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+BYTES = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+TEXT = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 
 
 def offsets_table(name: str, schema: str | None, metadata: MetaData) -> Table:
@@ -48,8 +48,8 @@ def offsets_table(name: str, schema: str | None, metadata: MetaData) -> Table:
     return Table(
         name,
         metadata,
-        Column("consumer_group", _NAME, primary_key=True),
-        Column("topic", _NAME, primary_key=True),
+        Column("consumer_group", NAME, primary_key=True),
+        Column("topic", NAME, primary_key=True),
         Column("partition_id", Integer, primary_key=True, autoincrement=False),
         Column("next_offset", BigInteger, nullable=False),
         Column("leader_epoch", Integer, nullable=True),
@@ -68,12 +68,12 @@ def dead_letter_table(name: str, schema: str | None, metadata: MetaData) -> Tabl
         name,
         metadata,
         Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
-        Column("topic", _NAME, nullable=False),
+        Column("topic", NAME, nullable=False),
         Column("partition_id", Integer, nullable=False),
         Column("record_offset", BigInteger, nullable=False),
-        Column("record_key", _BYTES, nullable=True),
-        Column("record_value", _BYTES, nullable=True),
-        Column("headers", _TEXT, nullable=False),
+        Column("record_key", BYTES, nullable=True),
+        Column("record_value", BYTES, nullable=True),
+        Column("headers", TEXT, nullable=False),
         Column("written_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
         schema=schema,
     )

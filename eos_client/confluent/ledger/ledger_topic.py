@@ -1,4 +1,4 @@
-"""The topic that gives a Spark sink's ledger its partitions; no record is ever written to it.
+"""The topic that gives a Spark sink's ledger, or an outbox, its partitions; no record is ever written to it.
 
 Offsets can only be committed for partitions that exist, so there is one for the batch-complete marker and one for each
 slot. It only grows: partitions of slots that are no longer used keep their entries.
@@ -35,15 +35,19 @@ class LedgerTopic:
 
         Raises ClusterUnfitError when the cluster refuses, or shows no leaders within the time limit of its admin.
         """
-        count = slots + 1
+        self.ensure_partitions(slots + 1)
+        return max(slots, self.capacity())
+
+    def ensure_partitions(self, count: int) -> None:
+        """Create the topic, or extend it, so that it has ``count`` partitions or more; raises as `ensure` does."""
         try:
             if self._described() is None:
                 self._admin.create_topics({self._name: count})
         except ClusterUnfitError:
-            if self._described() is None:  # else another driver was quicker
+            if self._described() is None:  # else another one was quicker
                 raise
-        capacity = self.capacity()
-        if capacity < slots:
+        found = self._described()
+        if found is None or found.partition_count < count:
             try:
                 self._admin.extend_topic(self._name, count)
             except ClusterUnfitError as error:
@@ -51,8 +55,6 @@ class LedgerTopic:
                     f"{error}. Allow this client to alter the ledger topic, or extend it yourself."
                 ) from error
             self._admin.wait_for_leaders({self._name: count})
-            capacity = max(slots, self.capacity())
-        return capacity
 
     def _described(self) -> TopicDescription | None:
         return self._admin.topics([self._name])[self._name]

@@ -1,0 +1,252 @@
+"""Numbers, reads and clears the rows of an outbox table, by SQLAlchemy Core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    RowMapping,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    inspect,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.exc import SQLAlchemyError
+
+from eos_client.core.outbox_numbers import BucketState, number
+from eos_client.integration.sql.database_errors import store_error
+from eos_client.integration.sql.outbox_table import buckets_table, milliseconds
+from eos_client.integration.sql.sql_store import connected, in_transaction
+from eos_client.outbox_store import OutboxRow, Span
+from eos_client.position_store import StoreUnfitError
+
+T = TypeVar("T")
+
+_NUMBER_MAX = 1000
+_CLEAR_MAX = 2000
+_POSTGRESQL = "postgresql"
+_LOCK_LIMIT = "5s"
+_IDLE_LIMIT = "30s"
+
+
+class SqlOutboxStore:
+    """The rows of ``table`` and of the table of buckets beside it. Fulfils ``OutboxStore``.
+
+    ``group``: the only one that may relay it. ``bucket_count``: refused while it differs from that of rows which are
+    not published yet. ``keep``: published rows stay in the table.
+    """
+
+    def __init__(self, engine: Engine, table: Table, group: str, bucket_count: int, *, keep: bool) -> None:
+        self._engine = engine
+        self._table = table
+        self._buckets = buckets_table(table)
+        self._group = group
+        self._bucket_count = bucket_count
+        self._keep = keep
+
+    # -- the start -----------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Create the table of buckets if it is missing, and set how many there are."""
+        try:
+            with connected(self._engine) as connection:
+                self._require_tables(connection)
+        except SQLAlchemyError as error:
+            raise store_error(error, "the outbox cannot be used") from error
+        self._in_transaction("the buckets of the outbox cannot be set", self._set_buckets)
+
+    def _require_tables(self, connection: Connection) -> None:
+        found = self._columns(connection, self._table)
+        if found is None:
+            raise StoreUnfitError(
+                f"the database has no table {self._table.fullname!r}: correct its name, or create it by create_outbox()"
+            )
+        if missing := sorted(set(self._table.columns.keys()) - found):
+            raise StoreUnfitError(
+                f"the table {self._table.fullname!r} lacks the columns {', '.join(missing)} of an outbox: name another "
+                "one, or add them"
+            )
+        if self._columns(connection, self._buckets) is None:
+            with suppress(SQLAlchemyError):  # another relay may create it at the same moment
+                self._buckets.create(connection, checkfirst=True)
+                connection.commit()
+            connection.rollback()
+
+    @staticmethod
+    def _columns(connection: Connection, table: Table) -> set[str] | None:
+        inspector = inspect(connection)
+        if not inspector.has_table(table.name, schema=table.schema):
+            return None
+        return {column["name"] for column in inspector.get_columns(table.name, schema=table.schema)}
+
+    def _set_buckets(self, connection: Connection) -> None:
+        found = {row["bucket"]: row for row in connection.execute(self._locked()).mappings()}
+        for row in found.values():
+            self._require_group(row)
+        unpublished = [bucket for bucket, row in found.items() if row["published"] < row["next_seq"]]
+        differing = [row["bucket_count"] for row in found.values() if row["bucket_count"] != self._bucket_count]
+        if differing and unpublished:
+            raise StoreUnfitError(
+                f"the outbox has {differing[0]} buckets, and rows in {len(unpublished)} of them are not published yet: "
+                f"with buckets={self._bucket_count}, rows of a key could overtake others. Stop all relays, run one "
+                f"with buckets={differing[0]} and until_end=True, which ends once all are published, and then change it"
+            )
+        columns = self._buckets.c
+        if differing:
+            connection.execute(update(self._buckets).values(bucket_count=self._bucket_count))
+        if missing := sorted(set(range(self._bucket_count)) - found.keys()):
+            state = {"next_seq": 0, "published": 0, "bucket_count": self._bucket_count, "consumer_group": self._group}
+            connection.execute(insert(self._buckets), [{columns.bucket.name: each, **state} for each in missing])
+
+    def _require_group(self, row: RowMapping) -> None:
+        if row["consumer_group"] != self._group:
+            raise StoreUnfitError(
+                f"the outbox {self._table.fullname!r} is relayed by the group {row['consumer_group']!r}, and not by "
+                f"{self._group!r}: under two groups its rows would be published twice. Give the relay that group"
+            )
+
+    # -- numbers -------------------------------------------------------------------------------------------------------
+
+    def states(self, buckets: Collection[int]) -> Mapping[int, BucketState]:
+        """Return states; see ``OutboxStore``."""
+        wanted = select(self._buckets).where(self._buckets.c.bucket.in_(sorted(buckets)))
+        rows = self._reading("the buckets of the outbox cannot be read", wanted)
+        found = {row["bucket"]: _state(row) for row in rows}
+        return {bucket: found.get(bucket, BucketState()) for bucket in buckets}
+
+    def number(self) -> int:
+        """Number rows; see ``OutboxStore``. Looks first, because the numbers of all buckets are locked meanwhile."""
+        columns = self._table.c
+        new = select(columns.id, columns.record_key).where(columns.seq.is_(None)).order_by(columns.id)
+        if not self._reading("the outbox cannot be read", new.with_only_columns(columns.id).limit(1)):
+            return 0
+        return self._in_transaction(
+            "the rows of the outbox cannot be numbered", lambda c: self._number(c, new.limit(_NUMBER_MAX))
+        )
+
+    def _number(self, connection: Connection, new: Select[Any]) -> int:
+        _limit_waits(connection)
+        buckets = connection.execute(self._locked()).mappings().all()
+        for row in buckets:
+            self._require_group(row)
+            if row["bucket_count"] != self._bucket_count:
+                raise StoreUnfitError(
+                    f"the outbox has {row['bucket_count']} buckets by now, and this relay was started with "
+                    f"{self._bucket_count}: start it again with buckets={row['bucket_count']}"
+                )
+        # Only now: what another relay has numbered meanwhile is seen.
+        rows = [(row.id, None if row.record_key is None else bytes(row.record_key)) for row in connection.execute(new)]
+        before = {row["bucket"]: row["next_seq"] for row in buckets}
+        numbered, following = number(rows, before, self._bucket_count)
+        if numbered:
+            by_id = (
+                update(self._table)
+                .where(self._table.c.id == bindparam("row_id"))
+                .values(bucket=bindparam("in_bucket"), seq=bindparam("as_seq"))
+            )
+            connection.execute(
+                by_id, [{"row_id": each.row_id, "in_bucket": each.bucket, "as_seq": each.seq} for each in numbered]
+            )
+            self._set(connection, "next_seq", {b: seq for b, seq in following.items() if seq != before[b]})
+        return len(numbered)
+
+    def _locked(self) -> Select[Any]:
+        return select(self._buckets).order_by(self._buckets.c.bucket).with_for_update()
+
+    def _set(self, connection: Connection, column: str, values: Mapping[int, int]) -> None:
+        by_bucket = (
+            update(self._buckets)
+            .where(self._buckets.c.bucket == bindparam("of_bucket"))
+            .values({column: bindparam("new_value")})
+        )
+        connection.execute(by_bucket, [{"of_bucket": b, "new_value": value} for b, value in sorted(values.items())])
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def read(self, spans: Mapping[int, Span]) -> Sequence[OutboxRow]:
+        """Read rows; see ``OutboxStore``."""
+        columns = self._table.c
+        wanted = select(self._table).where(self._lies_in(spans)).order_by(columns.bucket, columns.seq)
+        return [_row(row) for row in self._reading("the rows of the outbox cannot be read", wanted)]
+
+    def clear(self, published: Mapping[int, int]) -> Mapping[int, int]:
+        """Clear rows; see ``OutboxStore``."""
+        return self._in_transaction("published rows cannot be cleared", lambda c: self._clear(c, published))
+
+    def _clear(self, connection: Connection, published: Mapping[int, int]) -> dict[int, int]:
+        _limit_waits(connection)
+        wanted = self._locked().where(self._buckets.c.bucket.in_(sorted(published)))
+        before = {row["bucket"]: row["published"] for row in connection.execute(wanted).mappings()}
+        step = max(published.values()) if self._keep else _CLEAR_MAX
+        after = {bucket: max(begin, min(published[bucket], begin + step)) for bucket, begin in before.items()}
+        moved = {bucket: end for bucket, end in after.items() if end > before[bucket]}
+        if moved:
+            if not self._keep:
+                connection.execute(delete(self._table).where(self._lies_in({b: (before[b], moved[b]) for b in moved})))
+            self._set(connection, "published", moved)
+        return {**published, **after}
+
+    def _lies_in(self, spans: Mapping[int, Span]) -> Any:
+        columns = self._table.c
+        return or_(
+            *(
+                and_(columns.bucket == bucket, columns.seq >= begin, columns.seq < end)
+                for bucket, (begin, end) in sorted(spans.items())
+            )
+        )
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    def _reading(self, what: str, wanted: Select[Any]) -> Sequence[RowMapping]:
+        try:
+            with connected(self._engine) as connection:
+                return connection.execute(wanted).mappings().all()
+        except SQLAlchemyError as error:
+            raise store_error(error, what) from error
+
+    def _in_transaction(self, what: str, work: Callable[[Connection], T]) -> T:
+        """Do ``work`` in a transaction of its own; one that a conflict breaks off is done again by the next call."""
+        try:
+            with in_transaction(self._engine) as connection:
+                return work(connection)
+        except SQLAlchemyError as error:
+            raise store_error(error, what) from error
+
+
+def _limit_waits(connection: Connection) -> None:
+    """Let no relay that is stopped inside its transaction keep the others waiting for long."""
+    if connection.dialect.name == _POSTGRESQL:
+        limits = (
+            func.set_config("lock_timeout", _LOCK_LIMIT, True),
+            func.set_config("idle_in_transaction_session_timeout", _IDLE_LIMIT, True),
+        )
+        connection.execute(select(*limits))
+
+
+def _state(row: RowMapping) -> BucketState:
+    return BucketState(int(row["next_seq"]), int(row["published"]))
+
+
+def _row(row: RowMapping) -> OutboxRow:
+    key, value = row["record_key"], row["record_value"]
+    return OutboxRow(
+        row_id=int(row["id"]),
+        bucket=int(row["bucket"]),
+        seq=int(row["seq"]),
+        topic=row["topic"],
+        key=None if key is None else bytes(key),
+        value=None if value is None else bytes(value),
+        headers=row["headers"],
+        timestamp_ms=milliseconds(row["created_at"]),
+    )

@@ -1,0 +1,173 @@
+"""The outbox: the table that an application writes messages into, and the relay's table of buckets beside it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    Engine,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+    func,
+    insert,
+)
+
+from eos_client.errors import ConfigurationError
+from eos_client.integration.sql.offsets_table import BYTES, NAME, NAME_LENGTH_MAX, TEXT
+from eos_client.ports import Headers, OutputRecord
+
+_BASE64 = "base64"
+_HAS_PARTIAL_INDEXES = frozenset({"postgresql", "sqlite"})
+
+
+def outbox_table(name: str, metadata: MetaData) -> Table:
+    """Describe an outbox table. The application inserts rows and does nothing else; `write_outbox` does that for it.
+
+    ``topic`` None means the relay's default topic. ``headers`` is JSON: a list of [name, value], or an object; a value
+    is a text, null, or ``{"base64": ...}``. ``bucket`` and ``seq`` are the relay's: it numbers a row with them once the
+    row is committed. The ids must rise from one transaction to the next: a sequence must not be cached by sessions.
+    """
+    is_new = Column("seq", BigInteger, nullable=True)
+    row_id = Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+    return Table(
+        name,
+        metadata,
+        row_id,
+        Column("topic", NAME, nullable=True),
+        Column("record_key", BYTES, nullable=True),
+        Column("record_value", BYTES, nullable=True),
+        Column("headers", TEXT, nullable=True),
+        Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+        Column("bucket", Integer, nullable=True),
+        is_new,
+        UniqueConstraint("bucket", "seq", name=f"{name}_numbers"),
+        # Rows without a number, in the order of their ids.
+        Index(
+            f"{name}_new", row_id, postgresql_where=is_new.is_(None), sqlite_where=is_new.is_(None)
+        ).ddl_if(callable_=_has_partial_indexes),
+        Index(f"{name}_new_by_seq", is_new, row_id).ddl_if(callable_=_lacks_partial_indexes),
+    )
+
+
+def buckets_table(outbox: Table) -> Table:
+    """Describe the relay's table beside ``outbox``: the next number of each bucket, and what is published of it."""
+    return Table(
+        f"{outbox.name}_buckets",
+        outbox.metadata,
+        Column("bucket", Integer, primary_key=True, autoincrement=False),
+        Column("next_seq", BigInteger, nullable=False),
+        Column("published", BigInteger, nullable=False),
+        Column("bucket_count", Integer, nullable=False),
+        Column("consumer_group", String(NAME_LENGTH_MAX), nullable=False),
+        schema=outbox.schema,
+    )
+
+
+def _has_partial_indexes(_ddl: Any, _target: Any, _bind: Any, *, dialect: Any, **_: Any) -> bool:
+    return dialect.name in _HAS_PARTIAL_INDEXES
+
+
+def _lacks_partial_indexes(_ddl: Any, _target: Any, _bind: Any, *, dialect: Any, **_: Any) -> bool:
+    return dialect.name not in _HAS_PARTIAL_INDEXES
+
+
+def create_outbox(engine: Engine, table: Table) -> None:
+    """Create ``table``, an outbox table, if it is missing."""
+    table.create(engine, checkfirst=True)
+
+
+def write_outbox(connection: Connection, table: Table, records: Iterable[OutputRecord]) -> None:
+    """Insert ``records`` into the outbox ``table``, in the transaction of ``connection``.
+
+    Keys and values are ``str``, ``bytes``, buffers or None: objects are serialised before. Raises TypeError for others,
+    and ConfigurationError for a record with a partition or a timestamp, for which an outbox has no column.
+    """
+    if rows := [_values(record) for record in records]:
+        connection.execute(insert(table), rows)
+
+
+def _values(record: OutputRecord) -> dict[str, Any]:
+    if record.partition is not None or record.timestamp_ms is not None:
+        raise ConfigurationError(
+            f"an outbox keeps neither the partition nor the timestamp of an output: leave them out of {record!r}."
+        )
+    return {
+        "topic": record.topic,
+        "record_key": _bytes(record.key),
+        "record_value": _bytes(record.value),
+        "headers": encode_headers(record.headers),
+    }
+
+
+def _bytes(content: Any) -> bytes | None:
+    if content is None:
+        return None
+    if isinstance(content, str):
+        return content.encode()
+    try:
+        return bytes(memoryview(content))
+    except TypeError as error:
+        raise TypeError(f"{content!r} is neither text nor bytes: serialise it before it is written") from error
+
+
+def encode_headers(headers: Headers | None) -> str | None:
+    """Return ``headers`` as an outbox keeps them."""
+    if not headers:
+        return None
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    return msgspec.json.encode([[name, _as_json(value)] for name, value in pairs]).decode()
+
+
+def _as_json(value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    content = bytes(memoryview(value))
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return {_BASE64: base64.b64encode(content).decode()}
+
+
+def decode_headers(text: bytes | str | None) -> list[tuple[str, bytes | None]]:
+    """Return the headers that ``text`` holds; raises ValueError where it holds none."""
+    if text is None:
+        return []
+    found = msgspec.json.decode(text)
+    pairs = list(found.items()) if isinstance(found, dict) else found
+    if not isinstance(pairs, list) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):  # noqa: PLR2004
+        raise ValueError(f"headers are a JSON list of [name, value], or a JSON object, and not {text!r}")
+    return [(_name(name), _from_json(value)) for name, value in pairs]
+
+
+def _name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a header is a text, and not {name!r}")  # noqa: TRY004  # of what a row holds
+    return name
+
+
+def _from_json(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, dict) and value.keys() == {_BASE64}:
+        return base64.b64decode(value[_BASE64], validate=True)
+    raise ValueError(f'the value of a header is a text, null or {{"base64": ...}}, and not {value!r}')
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return ``moment`` in milliseconds since the epoch; databases without time zones keep UTC."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    return int(aware.timestamp() * 1000)
