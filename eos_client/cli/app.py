@@ -20,12 +20,13 @@ from eos_client.cli.failures import CommandLineError, exit_code_table, failures_
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.offsets import DatabaseAccess, export_offsets, release_offsets, set_offsets, show_offsets
 from eos_client.cli.redrive import RedriveOptions, redrive
+from eos_client.cli.relay import OutboxOptions, relay_settings, run_relay
 from eos_client.cli.run import run_loop
 from eos_client.cli.settings import ClusterAccess, client_settings, parse_names, parse_settings
 from eos_client.cli.signals import signals_as_interrupt
 from eos_client.cli.topics import create_topics, tail
 from eos_client.cli.transactions import end_transaction, list_transactions
-from eos_client.config import OnError
+from eos_client.config import EosConfig, OnError
 from eos_client.config.secret_settings import check_addresses
 from eos_client.integration.probes import EVERY_ADDRESS
 from eos_client.testing.broker_settings import DEFAULT_VERSION
@@ -218,6 +219,50 @@ def _require_both(on_error: OnError, dead_letter_topic: str | None) -> None:
         raise CommandLineError("--on-error dead_letter: give --dead-letter-topic TOPIC with it")
     if on_error is not OnError.DEAD_LETTER and dead_letter_topic is not None:
         raise CommandLineError("--dead-letter-topic: give --on-error dead_letter with it")
+
+
+@app.command("relay")
+def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
+    database: Database,
+    outbox: Annotated[str, _name("--outbox", "TABLE", "The outbox table, with its schema where it has one.")],
+    bootstrap: Bootstrap,
+    group: Annotated[str, _name("--group", "GROUP", "Consumer group of all relays of this outbox.")],
+    target: Annotated[str | None, _name("--to", "TOPIC", "Topic of rows that name none.")] = None,
+    buckets: Annotated[
+        int, typer.Option(metavar="N", help="Relays that share the rows at most.", min=1, max=1000)
+    ] = 16,
+    keep: Annotated[bool, _flag("--keep", "Leave published rows in the table.")] = False,
+    create: Annotated[bool, _flag("--create", "Create the outbox table if it is missing.")] = False,
+    poll_interval_s: Annotated[float, _seconds("--poll-interval", "How soon it looks for new rows again.")] = 0.1,
+    commit_interval_s: Annotated[float, _seconds("--commit-interval", "Seconds of work in one transaction.")] = 0.1,
+    on_error: Annotated[OnError, typer.Option(help="What becomes of a row that cannot be published.")] = OnError.STOP,
+    dead_letter_topic: Annotated[
+        str | None, _name("--dead-letter-topic", "TOPIC", "Where --on-error dead_letter writes such a row.")
+    ] = None,
+    until_end: Annotated[bool, _flag("--until-end", "Stop once what is committed at the start is published.")] = False,
+    config: Config = None,
+    config_file: ConfigFile = None,
+    health_port: HealthPort = None,
+    metrics_port: MetricsPort = None,
+    health_host: HealthHost = EVERY_ADDRESS,
+    log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
+    verbose: Verbose = False,
+) -> None:
+    """Publish the rows of an outbox table to Kafka, each exactly once, and in order per key.
+
+    Relays of one group share the rows and take over from each other. Signals and exit status are those of `run`.
+    """
+    is_done = False
+    policy: dict[str, Any] = {"on_error": on_error.value, "dead_letter_topic": dead_letter_topic}
+    with _until_stopped(verbose=verbose, log_format=log_format):
+        _require_both(on_error, dead_letter_topic)
+        rows = OutboxOptions(database, outbox, target, buckets, poll_interval_s, keep=keep, create=create)
+        settings = {**client_settings(config, config_file, of_job=True), "bootstrap.servers": bootstrap}
+        job = EosConfig(relay_settings(settings), group_id=group, commit_interval_s=commit_interval_s, **policy)
+        served_at = health_host, health_port, metrics_port
+        is_done = run_relay(rows, job, served_at, _PROGRESS_S[log_format], until_end=until_end)
+    if until_end and not is_done:
+        raise SystemExit(ExitCode.INTERRUPTED)
 
 
 @app.command()

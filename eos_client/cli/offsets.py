@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eos_client.cli.failures import CommandLineError, extra_needed
+from eos_client.cli.databases import database_engine
+from eos_client.cli.failures import CommandLineError
 from eos_client.cli.printable import printable
 from eos_client.cli.settings import ClusterAccess
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
@@ -36,19 +37,9 @@ def stored_offsets(access: DatabaseAccess) -> StoredOffsets:
     :raises ExtraMissingError: SQLAlchemy or the database's driver is not installed.
     :raises CommandLineError: the URL is none.
     """
-    with extra_needed("sql", "sqlalchemy", "positions in a database need SQLAlchemy 2"):
-        from sqlalchemy import create_engine  # noqa: PLC0415  the extra may be missing
-        from sqlalchemy.exc import ArgumentError, NoSuchModuleError  # noqa: PLC0415
+    engine = database_engine(access.url, "positions in a database need SQLAlchemy 2")
+    from eos_client.integration.sql.stored_offsets import StoredOffsets  # noqa: PLC0415  the extra may be missing
 
-        from eos_client.integration.sql.stored_offsets import StoredOffsets  # noqa: PLC0415
-    try:
-        engine = create_engine(access.url)
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise CommandLineError(
-            "--database is no URL of a database that SQLAlchemy knows, such as postgresql+psycopg://user@host/orders"
-        ) from error
-    except ModuleNotFoundError as error:
-        raise CommandLineError(f"the driver of --database is not installed: pip install {error.name}") from error
     return StoredOffsets(engine, access.table)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.core.error_report import place_of
+from eos_client.core.loop_health import LoopHealth
 from eos_client.errors import repr_of
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
@@ -66,7 +67,7 @@ def run_loop(
     ):
         hook = progress if metrics is None else metrics.hook(config.group_id, progress)
         loop = ExactlyOnceLoop(config, input_topics, **given, output_topic=output_topic, hook=hook)
-        with loop, _probes(loop, host, health_port), progress.watch(loop.counters.as_dict):
+        with loop, served_probes(loop.health, host, health_port), progress.watch(loop.counters.as_dict):
             return _run_watched(loop, metrics, until_end=until_end)
 
 
@@ -107,10 +108,14 @@ def _exits_named() -> Iterator[None]:
         ) from error
 
 
-def _probes(loop: ExactlyOnceLoop, host: str, port: int | None) -> AbstractContextManager[object]:
+def served_probes(health: Callable[[], LoopHealth], host: str, port: int | None) -> AbstractContextManager[object]:
+    """Serve ``health`` over HTTP while this is entered; without a ``port`` nothing is served.
+
+    :raises ConfigurationError: nothing can listen on that host and port.
+    """
     if port is None:
         return nullcontext()
-    server = ProbeServer(loop.health, port, host)
+    server = ProbeServer(health, port, host)
     host, port = server.address
     _LOG.info("health_endpoint", host=host, port=port)
     return server
