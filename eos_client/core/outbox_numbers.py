@@ -56,7 +56,7 @@ def bucket_of(key: bytes | None, row_id: int, bucket_count: int) -> int:
 def number(
     rows: Iterable[tuple[int, bytes | None]], next_seqs: Mapping[int, int], bucket_count: int
 ) -> tuple[list[NumberedRow], dict[int, int]]:
-    """Number ``rows``, ids with keys in the order of ids; returns them, and the next numbers of all buckets."""
+    """Give numbers to ``rows``, ids with keys in the order of ids; return them, and each bucket's next number."""
     following = dict(next_seqs)
     numbered: list[NumberedRow] = []
     for row_id, key in rows:

@@ -36,9 +36,7 @@ NAME_LENGTH_MAX = 249
 """Kafka's limit for the name of a topic; a group's may be longer, and is refused then."""
 _TOKEN_LENGTH = 64
 # MySQL compares text without regard to case unless the column says otherwise, and Kafka's names differ by case.
-NAME = String(NAME_LENGTH_MAX).with_variant(
-    mysql.VARCHAR(NAME_LENGTH_MAX, collation="utf8mb4_bin"), "mysql", "mariadb"
-)
+NAME = String(NAME_LENGTH_MAX).with_variant(mysql.VARCHAR(NAME_LENGTH_MAX, collation="utf8mb4_bin"), "mysql", "mariadb")
 BYTES = LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 TEXT = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 

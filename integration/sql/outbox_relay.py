@@ -55,7 +55,7 @@ class OutboxRelay:
     ExactlyOnceLoop. Raises ConfigurationError.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is an option
         self,
         engine: Engine,
         table: Table | str,
@@ -171,8 +171,8 @@ def _described(table: Table | str) -> Table:
 def _check(engine: Engine, config: EosConfig[Any, Any], buckets: int, poll_interval_s: float) -> None:
     if not isinstance(engine, Engine):
         raise ConfigurationError(
-            f"engine={engine!r} must be a SQLAlchemy Engine, as create_engine() makes it; an AsyncEngine has one as its "
-            "sync_engine."
+            f"engine={engine!r} must be a SQLAlchemy Engine, as create_engine() makes it; an AsyncEngine has one as "
+            "its sync_engine."
         )
     if not isinstance(buckets, int) or not 1 <= buckets <= _BUCKETS_MAX:
         raise ConfigurationError(f"buckets={buckets!r} must be a whole number from 1 to {_BUCKETS_MAX}.")

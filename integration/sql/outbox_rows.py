@@ -126,7 +126,7 @@ class SqlOutboxStore:
         return {bucket: found.get(bucket, BucketState()) for bucket in buckets}
 
     def number(self) -> int:
-        """Number rows; see ``OutboxStore``. Looks first, because the numbers of all buckets are locked meanwhile."""
+        """Give numbers; see ``OutboxStore``. Looks first, because the counters of all buckets are locked meanwhile."""
         columns = self._table.c
         new = select(columns.id, columns.record_key).where(columns.seq.is_(None)).order_by(columns.id)
         if not self._reading("the outbox cannot be read", new.with_only_columns(columns.id).limit(1)):

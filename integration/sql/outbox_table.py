@@ -29,7 +29,9 @@ from eos_client.integration.sql.offsets_table import BYTES, NAME, NAME_LENGTH_MA
 from eos_client.ports import Headers, OutputRecord
 
 _BASE64 = "base64"
-_HAS_PARTIAL_INDEXES = frozenset({"postgresql", "sqlite"})
+_PARTIAL: Any = ("postgresql", "sqlite")
+"""Databases that can index the rows without a number alone."""
+_WHOLE: Any = ("mysql", "mariadb")
 
 
 def outbox_table(name: str, metadata: MetaData) -> Table:
@@ -39,7 +41,7 @@ def outbox_table(name: str, metadata: MetaData) -> Table:
     is a text, null, or ``{"base64": ...}``. ``bucket`` and ``seq`` are the relay's: it numbers a row with them once the
     row is committed. The ids must rise from one transaction to the next: a sequence must not be cached by sessions.
     """
-    is_new = Column("seq", BigInteger, nullable=True)
+    seq = Column("seq", BigInteger, nullable=True)
     row_id = Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
     return Table(
         name,
@@ -51,13 +53,13 @@ def outbox_table(name: str, metadata: MetaData) -> Table:
         Column("headers", TEXT, nullable=True),
         Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
         Column("bucket", Integer, nullable=True),
-        is_new,
+        seq,
         UniqueConstraint("bucket", "seq", name=f"{name}_numbers"),
         # Rows without a number, in the order of their ids.
-        Index(
-            f"{name}_new", row_id, postgresql_where=is_new.is_(None), sqlite_where=is_new.is_(None)
-        ).ddl_if(callable_=_has_partial_indexes),
-        Index(f"{name}_new_by_seq", is_new, row_id).ddl_if(callable_=_lacks_partial_indexes),
+        Index(f"{name}_new", row_id, postgresql_where=seq.is_(None), sqlite_where=seq.is_(None)).ddl_if(
+            dialect=_PARTIAL
+        ),
+        Index(f"{name}_new_by_seq", seq, row_id).ddl_if(dialect=_WHOLE),
     )
 
 
@@ -65,7 +67,7 @@ def buckets_table(outbox: Table) -> Table:
     """Describe the relay's table beside ``outbox``: the next number of each bucket, and what is published of it."""
     return Table(
         f"{outbox.name}_buckets",
-        outbox.metadata,
+        MetaData(),  # its own: it is no table of the application, and several relays may describe it
         Column("bucket", Integer, primary_key=True, autoincrement=False),
         Column("next_seq", BigInteger, nullable=False),
         Column("published", BigInteger, nullable=False),
@@ -73,14 +75,6 @@ def buckets_table(outbox: Table) -> Table:
         Column("consumer_group", String(NAME_LENGTH_MAX), nullable=False),
         schema=outbox.schema,
     )
-
-
-def _has_partial_indexes(_ddl: Any, _target: Any, _bind: Any, *, dialect: Any, **_: Any) -> bool:
-    return dialect.name in _HAS_PARTIAL_INDEXES
-
-
-def _lacks_partial_indexes(_ddl: Any, _target: Any, _bind: Any, *, dialect: Any, **_: Any) -> bool:
-    return dialect.name not in _HAS_PARTIAL_INDEXES
 
 
 def create_outbox(engine: Engine, table: Table) -> None:

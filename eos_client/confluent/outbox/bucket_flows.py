@@ -23,12 +23,13 @@ class BucketFlow:
     """One assigned bucket.
 
     ``sought``: where it shall go on, while that is not done yet: a number, or one of librdkafka's logical offsets.
-    ``position``: the number after the last row that was handed over, or None. ``read_up_to``: the number after the last
-    row that was read.
+    ``begin``: where it went on, or None. ``position``: the number after the last row that was handed over, or None.
+    ``read_up_to``: the number after the last row that was read.
     """
 
     def __init__(self, offset: int) -> None:
         self.sought: int | None = None
+        self.begin: int | None = None
         self.position: int | None = None
         self.read_up_to = 0
         self.is_paused = False
@@ -37,17 +38,22 @@ class BucketFlow:
 
     def seek(self, offset: int) -> None:
         """Go on at ``offset``; what was read ahead is dropped."""
-        self.sought, self.position = offset, None
+        self.sought, self.begin, self.position = offset, None, None
         self.waiting.clear()
 
     def start_at(self, seq: int) -> None:
         """Begin to read at ``seq``."""
-        self.sought, self.read_up_to = None, seq
+        self.sought, self.begin, self.read_up_to = None, seq, seq
 
     @property
     def shown_position(self) -> int | None:
         """The number after the last row that was handed over, and after the numbers behind it whose rows are gone."""
         return self.read_up_to if self.position is not None and not self.waiting else self.position
+
+    @property
+    def perhaps_published(self) -> int:
+        """The number below which rows may be published."""
+        return self.position if self.position is not None else self.begin or 0
 
 
 class BucketFlows:
@@ -66,6 +72,11 @@ class BucketFlows:
     def assigned(self) -> Collection[InputPartition]:
         """The partitions that are assigned."""
         return self._flows.keys()
+
+    @property
+    def perhaps_published(self) -> dict[InputPartition, int]:
+        """The number below which rows of each partition may be published."""
+        return {partition: flow.perhaps_published for partition, flow in self._flows.items()}
 
     def add(self, offsets: Mapping[InputPartition, int]) -> None:
         """Begin flows at ``offsets``, which may be logical ones."""
@@ -176,7 +187,7 @@ def _offset(message: Any) -> int:
 
 def _message(partition: InputPartition, row: OutboxRow) -> Message:
     # Texts become bytes, as they would by a broker.
-    headers = [
+    headers: list[tuple[str, str | bytes | None]] = [
         (RowHeader.ROW_ID, str(row.row_id).encode()),
         (RowHeader.TOPIC, None if row.topic is None else row.topic.encode()),
         (RowHeader.HEADERS, None if row.headers is None else row.headers.encode()),

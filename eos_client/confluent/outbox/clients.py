@@ -18,9 +18,7 @@ class OutboxClients:
     ``poll_interval_s``: how long the relay waits, once it has found no new rows, before it looks again.
     """
 
-    def __init__(
-        self, store: OutboxStore, *, poll_interval_s: float, clients: ClientLibrary = CONFLUENT_KAFKA
-    ) -> None:
+    def __init__(self, store: OutboxStore, *, poll_interval_s: float, clients: ClientLibrary = CONFLUENT_KAFKA) -> None:
         self._store = store
         self._poll_interval_s = poll_interval_s
         self._clients = clients

@@ -78,15 +78,13 @@ class OutboxConsumer:
             return departed
 
         self._is_leaving = False
-        self._consumer.subscribe(
-            topics, on_assign=assigned, on_revoke=departing(on_revoke), on_lost=departing(on_lost)
-        )
+        self._consumer.subscribe(topics, on_assign=assigned, on_revoke=departing(on_revoke), on_lost=departing(on_lost))
 
     def unsubscribe(self) -> None:
         """See confluent_kafka. What is published by then is cleared away first."""
         if not self._is_leaving:
             self._is_leaving = True
-            self._published.clear_rest(self._handed_over())
+            self._published.clear_rest(self._flows.perhaps_published)
         self._consumer.unsubscribe()
 
     def assign(self, partitions: list[Any]) -> None:
@@ -145,7 +143,7 @@ class OutboxConsumer:
     def _take(self, count: int) -> list[Message]:
         if self._is_leaving:
             return []
-        self._published.clear_due(self._handed_over)
+        self._published.clear_due(lambda: self._flows.perhaps_published)
         messages = self._flows.take(count)
         if not messages and self._flows.assigned and self._clock() >= self._look_at:
             self._look()
@@ -175,10 +173,6 @@ class OutboxConsumer:
         if not self.outage:
             self._report_at = now + _REPORT_AFTER_S
         self.outage = f"the outbox cannot be read: {error}"
-
-    def _handed_over(self) -> dict[InputPartition, int]:
-        flows = {p: self._flows.get(p) for p in self._flows.assigned}
-        return {p: flow.position for p, flow in flows.items() if flow is not None and flow.position is not None}
 
     # -- positions -----------------------------------------------------------------------------------------------------
 

@@ -32,22 +32,22 @@ class PublishedRows:
         self._cleared: dict[InputPartition, int] = {}
         self._clear_at = clock() + _INTERVAL_S
 
-    def clear_due(self, handed_over: Callable[[], Mapping[InputPartition, int]]) -> None:
-        """Clear some rows if it is time; ``handed_over`` says up to where rows of each partition were handed over."""
+    def clear_due(self, perhaps: Callable[[], Mapping[InputPartition, int]]) -> None:
+        """Clear some rows if it is time; ``perhaps`` says below which number rows may be published."""
         if self._clock() >= self._clear_at:
             self._clear_at = self._clock() + _INTERVAL_S
-            if self._clear(handed_over()):
+            if self._clear(perhaps()):
                 self._clear_at = self._clock()
 
-    def clear_rest(self, handed_over: Mapping[InputPartition, int]) -> None:
+    def clear_rest(self, perhaps: Mapping[InputPartition, int]) -> None:
         """Clear what is published now: this member leaves."""
         for _ in range(_LAST_ROUNDS_MAX):
-            if not self._clear(handed_over):
+            if not self._clear(perhaps):
                 return
 
-    def _clear(self, handed_over: Mapping[InputPartition, int]) -> bool:
+    def _clear(self, perhaps: Mapping[InputPartition, int]) -> bool:
         """Clear some rows; returns whether there are more."""
-        behind = [p for p, offset in handed_over.items() if self._cleared.get(p, 0) < offset]
+        behind = [p for p, offset in perhaps.items() if self._cleared.get(p, 0) < offset]
         committed: dict[InputPartition, int] = {}
         with suppress(KafkaException, StoreError):
             if behind:
