@@ -20,13 +20,13 @@ from eos_client.cli.failures import CommandLineError, exit_code_table, failures_
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.offsets import DatabaseAccess, export_offsets, release_offsets, set_offsets, show_offsets
 from eos_client.cli.redrive import RedriveOptions, redrive
-from eos_client.cli.relay import OutboxOptions, relay_settings, run_relay
+from eos_client.cli.relay import OutboxOptions, relay_config, run_relay
 from eos_client.cli.run import run_loop
 from eos_client.cli.settings import ClusterAccess, client_settings, parse_names, parse_settings
 from eos_client.cli.signals import signals_as_interrupt
 from eos_client.cli.topics import create_topics, tail
 from eos_client.cli.transactions import end_transaction, list_transactions
-from eos_client.config import EosConfig, OnError
+from eos_client.config import OnError
 from eos_client.config.secret_settings import check_addresses
 from eos_client.integration.probes import EVERY_ADDRESS
 from eos_client.testing.broker_settings import DEFAULT_VERSION
@@ -253,12 +253,12 @@ def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     Relays of one group share the rows and take over from each other. Signals and exit status are those of `run`.
     """
     is_done = False
-    policy: dict[str, Any] = {"on_error": on_error.value, "dead_letter_topic": dead_letter_topic}
     with _until_stopped(verbose=verbose, log_format=log_format):
         _require_both(on_error, dead_letter_topic)
         rows = OutboxOptions(database, outbox, target, buckets, poll_interval_s, keep=keep, create=create)
-        settings = {**client_settings(config, config_file, of_job=True), "bootstrap.servers": bootstrap}
-        job = EosConfig(relay_settings(settings), group_id=group, commit_interval_s=commit_interval_s, **policy)
+        policy = {"on_error": on_error.value, "dead_letter_topic": dead_letter_topic}
+        settings = client_settings(config, config_file, of_job=True)
+        job = relay_config(settings, bootstrap, group_id=group, commit_interval_s=commit_interval_s, **policy)
         served_at = health_host, health_port, metrics_port
         is_done = run_relay(rows, job, served_at, _PROGRESS_S[log_format], until_end=until_end)
     if until_end and not is_done:

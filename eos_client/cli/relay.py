@@ -42,9 +42,10 @@ class OutboxOptions:
     create: bool
 
 
-def relay_settings(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return librdkafka ``settings`` with those by which a command reports the clients' errors itself."""
-    return {"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors(), **settings}
+def relay_config(settings: Mapping[str, str], bootstrap: str, **options: Any) -> EosConfig:
+    """Return the configuration with librdkafka ``settings``, whose clients' errors a command reports itself."""
+    own = {"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors()}
+    return EosConfig({**own, **settings, "bootstrap.servers": bootstrap}, **options)
 
 
 def run_relay(
