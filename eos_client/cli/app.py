@@ -236,9 +236,7 @@ def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     poll_interval_s: Annotated[float, _seconds("--poll-interval", "How soon it looks for new rows again.")] = 0.1,
     commit_interval_s: Annotated[float, _seconds("--commit-interval", "Seconds of work in one transaction.")] = 0.1,
     on_error: Annotated[OnError, typer.Option(help="What becomes of a row that cannot be published.")] = OnError.STOP,
-    dead_letter_topic: Annotated[
-        str | None, _name("--dead-letter-topic", "TOPIC", "Where --on-error dead_letter writes such a row.")
-    ] = None,
+    dead_letter_topic: Annotated[str | None, _name("--dead-letter-topic", "TOPIC", "For dead letters.")] = None,
     until_end: Annotated[bool, _flag("--until-end", "Stop once what is committed at the start is published.")] = False,
     config: Config = None,
     config_file: ConfigFile = None,
