@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from eos_client.core.outbox_numbers import BucketState
 
@@ -12,8 +11,7 @@ Span = tuple[int, int]
 """Numbers of one bucket: the first one, and the one after the last."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxRow:
+class OutboxRow(NamedTuple):
     """A numbered row. ``headers``: JSON, as the application has written it; ``timestamp_ms``: of its insertion."""
 
     row_id: int

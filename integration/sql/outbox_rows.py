@@ -7,8 +7,11 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import (
+    ARRAY,
+    BigInteger,
     Connection,
     Engine,
+    Row,
     RowMapping,
     Select,
     Table,
@@ -24,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import SQLAlchemyError
 
-from eos_client.core.outbox_numbers import BucketState, number
+from eos_client.core.outbox_numbers import BucketState, NumberedRow, number
 from eos_client.integration.sql.database_errors import store_error
 from eos_client.integration.sql.outbox_table import buckets_table, milliseconds
 from eos_client.integration.sql.sql_store import connected, in_transaction
@@ -33,8 +36,8 @@ from eos_client.position_store import StoreUnfitError
 
 T = TypeVar("T")
 
-_NUMBER_MAX = 1000
-_CLEAR_MAX = 2000
+_NUMBER_MAX = 4000
+_CLEAR_MAX = 4000
 _POSTGRESQL = "postgresql"
 _LOCK_LIMIT = "5s"
 _IDLE_LIMIT = "30s"
@@ -122,7 +125,7 @@ class SqlOutboxStore:
         """Return states; see ``OutboxStore``."""
         wanted = select(self._buckets).where(self._buckets.c.bucket.in_(sorted(buckets)))
         rows = self._reading("the buckets of the outbox cannot be read", wanted)
-        found = {row["bucket"]: _state(row) for row in rows}
+        found = {row.bucket: BucketState(row.next_seq, row.published) for row in rows}
         return {bucket: found.get(bucket, BucketState()) for bucket in buckets}
 
     def number(self) -> int:
@@ -150,16 +153,31 @@ class SqlOutboxStore:
         before = {row["bucket"]: row["next_seq"] for row in buckets}
         numbered, following = number(rows, before, self._bucket_count)
         if numbered:
-            by_id = (
-                update(self._table)
-                .where(self._table.c.id == bindparam("row_id"))
-                .values(bucket=bindparam("in_bucket"), seq=bindparam("as_seq"))
-            )
-            connection.execute(
-                by_id, [{"row_id": each.row_id, "in_bucket": each.bucket, "as_seq": each.seq} for each in numbered]
-            )
+            self._write_numbers(connection, numbered)
             self._set(connection, "next_seq", {b: seq for b, seq in following.items() if seq != before[b]})
         return len(numbered)
+
+    def _write_numbers(self, connection: Connection, numbered: Sequence[NumberedRow]) -> None:
+        columns = self._table.c
+        if connection.dialect.name == _POSTGRESQL:  # where one statement takes a fifth of the time
+            given = (
+                func.unnest(
+                    *(
+                        bindparam(name, [each[at] for each in numbered], type_=ARRAY(BigInteger))
+                        for at, name in enumerate(NumberedRow._fields)
+                    )
+                )
+                .table_valued(*NumberedRow._fields, name="given")
+                .render_derived()
+            )
+            change = update(self._table).where(columns.id == given.c.row_id)
+            connection.execute(change.values(bucket=given.c.bucket, seq=given.c.seq))
+            return
+        by_id = update(self._table).where(columns.id == bindparam("row_id"))
+        connection.execute(
+            by_id.values(bucket=bindparam("in_bucket"), seq=bindparam("as_seq")),
+            [{"row_id": each.row_id, "in_bucket": each.bucket, "as_seq": each.seq} for each in numbered],
+        )
 
     def _locked(self) -> Select[Any]:
         return select(self._buckets).order_by(self._buckets.c.bucket).with_for_update()
@@ -177,8 +195,18 @@ class SqlOutboxStore:
     def read(self, spans: Mapping[int, Span]) -> Sequence[OutboxRow]:
         """Read rows; see ``OutboxStore``."""
         columns = self._table.c
-        wanted = select(self._table).where(self._lies_in(spans)).order_by(columns.bucket, columns.seq)
-        return [_row(row) for row in self._reading("the rows of the outbox cannot be read", wanted)]
+        wanted = select(
+            columns.id,
+            columns.bucket,
+            columns.seq,
+            columns.topic,
+            columns.record_key,
+            columns.record_value,
+            columns.headers,
+            columns.created_at,
+        )
+        ordered = wanted.where(self._lies_in(spans)).order_by(columns.bucket, columns.seq)
+        return [_row(row) for row in self._reading("the rows of the outbox cannot be read", ordered)]
 
     def clear(self, published: Mapping[int, int]) -> Mapping[int, int]:
         """Clear rows; see ``OutboxStore``."""
@@ -208,10 +236,10 @@ class SqlOutboxStore:
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
-    def _reading(self, what: str, wanted: Select[Any]) -> Sequence[RowMapping]:
+    def _reading(self, what: str, wanted: Select[Any]) -> Sequence[Row[Any]]:
         try:
             with connected(self._engine) as connection:
-                return connection.execute(wanted).mappings().all()
+                return connection.execute(wanted).all()
         except SQLAlchemyError as error:
             raise store_error(error, what) from error
 
@@ -234,19 +262,7 @@ def _limit_waits(connection: Connection) -> None:
         connection.execute(select(*limits))
 
 
-def _state(row: RowMapping) -> BucketState:
-    return BucketState(int(row["next_seq"]), int(row["published"]))
-
-
-def _row(row: RowMapping) -> OutboxRow:
-    key, value = row["record_key"], row["record_value"]
-    return OutboxRow(
-        row_id=int(row["id"]),
-        bucket=int(row["bucket"]),
-        seq=int(row["seq"]),
-        topic=row["topic"],
-        key=None if key is None else bytes(key),
-        value=None if value is None else bytes(value),
-        headers=row["headers"],
-        timestamp_ms=milliseconds(row["created_at"]),
-    )
+def _row(row: Row[Any]) -> OutboxRow:
+    row_id, bucket, seq, topic, key, value, headers, created_at = row
+    key, value = (None if content is None else bytes(content) for content in (key, value))
+    return OutboxRow(row_id, bucket, seq, topic, key, value, headers, milliseconds(created_at))
