@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from eos_client.cli.failures import CommandLineError, extra_needed
+from eos_client.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from eos_client.integration.sql.engines import Engine
 
 
 def database_engine(url: str, need: str) -> Engine:
@@ -17,13 +18,8 @@ def database_engine(url: str, need: str) -> Engine:
     :raises CommandLineError: the URL is none.
     """
     with extra_needed("sql", "sqlalchemy", need):
-        from sqlalchemy import create_engine  # noqa: PLC0415  the extra may be missing
-        from sqlalchemy.exc import ArgumentError, NoSuchModuleError  # noqa: PLC0415
+        from eos_client.integration.sql.engines import engine_at  # noqa: PLC0415  the extra may be missing
     try:
-        return create_engine(url)
-    except (ArgumentError, NoSuchModuleError) as error:
-        raise CommandLineError(
-            "--database is no URL of a database that SQLAlchemy knows, such as postgresql+psycopg://user@host/orders"
-        ) from error
-    except ModuleNotFoundError as error:
-        raise CommandLineError(f"the driver of --database is not installed: pip install {error.name}") from error
+        return engine_at(url)
+    except ConfigurationError as error:
+        raise CommandLineError(f"--database: {error}") from error

@@ -17,7 +17,6 @@ from eos_client.cli.run import served_probes
 from eos_client.cli.signals import hang_up_as_termination
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
-from eos_client.errors import ClusterUnavailableError
 from eos_client.observe import EventHook, log_event
 
 if TYPE_CHECKING:
@@ -78,18 +77,10 @@ def run_relay(
 @contextmanager
 def _relay(options: OutboxOptions, config: EosConfig, hook: EventHook) -> Iterator[OutboxRelay]:
     engine = database_engine(options.url, "the relay of an outbox needs SQLAlchemy 2")
-    from sqlalchemy import MetaData  # noqa: PLC0415  the extra may be missing
-    from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415
+    from eos_client.integration.sql import OutboxRelay  # noqa: PLC0415  the extra may be missing
+    from eos_client.integration.sql.engines import outbox_at  # noqa: PLC0415
 
-    from eos_client.integration.sql import OutboxRelay, create_outbox, outbox_table  # noqa: PLC0415
-
-    schema, _, name = options.table.rpartition(".")
-    table = outbox_table(name, MetaData(schema=schema or None))
-    if options.create:
-        try:
-            create_outbox(engine, table)
-        except SQLAlchemyError as error:
-            raise ClusterUnavailableError(f"the outbox {options.table} cannot be created: {error}") from error
+    table = outbox_at(engine, options.table, create=options.create)
     relay = OutboxRelay(
         engine,
         table,

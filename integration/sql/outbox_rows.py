@@ -30,7 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from eos_client.core.outbox_numbers import BucketState, NumberedRow, number
 from eos_client.integration.sql.database_errors import store_error
 from eos_client.integration.sql.outbox_table import buckets_table, milliseconds
-from eos_client.integration.sql.sql_store import connected, in_transaction
+from eos_client.integration.sql.sql_store import in_transaction
 from eos_client.outbox_store import OutboxRow, Span
 from eos_client.position_store import StoreUnfitError
 
@@ -63,7 +63,7 @@ class SqlOutboxStore:
     def prepare(self) -> None:
         """Create the table of buckets if it is missing, and set how many there are."""
         try:
-            with connected(self._engine) as connection:
+            with self._engine.connect() as connection:
                 self._require_tables(connection)
         except SQLAlchemyError as error:
             raise store_error(error, "the outbox cannot be used") from error
@@ -238,7 +238,7 @@ class SqlOutboxStore:
 
     def _reading(self, what: str, wanted: Select[Any]) -> Sequence[Row[Any]]:
         try:
-            with connected(self._engine) as connection:
+            with self._engine.connect() as connection:
                 return connection.execute(wanted).all()
         except SQLAlchemyError as error:
             raise store_error(error, what) from error
