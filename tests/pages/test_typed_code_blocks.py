@@ -84,6 +84,13 @@ def log(outcome: Outcome | None, reason: str) -> None: ...
     "README_5": _LOOP + _PRICE_OF_A_RECORD,
     "docs_how_to_asyncio_0": "async def ask_for_rate(product: bytes) -> int: ...",
     "docs_how_to_batch_jobs_0": _PRICE_OF_A_RECORD,
+    "docs_how_to_database_1": """
+from typing import Any
+from sqlalchemy import Connection, Engine
+engine: Engine
+def running() -> bool: ...
+def book(connection: Connection, records: list[Any]) -> None: ...
+""",
     "docs_how_to_kubernetes_0": _PRICE_OF_A_RECORD,
     "docs_how_to_migrate_0": _PRICE_OF_A_VALUE,
     "docs_how_to_migrate_1": _PRICE_OF_A_VALUE,
