@@ -333,7 +333,7 @@ class SqlPositionStore:
             reraise=True,
         )
         try:
-            done: T = retrying(self._once, work)
+            done: T = retrying(lambda: self._once(work))
         except ClaimRefusedError:
             raise
         except Exception as error:

@@ -263,3 +263,15 @@ def test_the_fence_alone_keeps_a_worker_out_that_the_group_still_knows(stage, wo
     worker.consumer.close()
     Worker(stage, "b").steps_until(has_all(stage))
     stage.assert_exact()
+
+
+def test_an_offset_that_was_set_by_hand_is_not_overwritten(stage, worker):
+    stage.write(4)
+    worker.steps_until(has_all(stage))
+    stage.write(4)
+    with stage.engine.begin() as connection:
+        connection.execute(text("update eos_offsets set next_offset = 2 where partition_id = 0"))
+    while worker.step(timeout_s=5) is not Outcome.ABORTED:
+        assert len(stage.rows()) == 4
+    assert "shows offset 2, and not 4" in worker.block.reason
+    assert stage.offsets() == {0: 2}
