@@ -22,6 +22,7 @@ from eos_client.confluent.producer.output_arguments import (
     UNCHANGEABLE,
     as_written,
     checked_headers,
+    is_fit_output,
     produce_options,
     raised_by_signal_handler,
 )
@@ -225,7 +226,9 @@ class RecordOutputs:
             except EosError:
                 raise
             except Exception as error:
-                if raised_by_signal_handler(error):  # it may be queued, so nothing may write it again
+                if raised_by_signal_handler(error) and is_fit_output(
+                    output
+                ):  # it may be queued, so nothing may write it again
                     raise
                 count -= 1  # it is written again, more slowly, and the error named
                 if transform is None:

@@ -11,9 +11,7 @@ from sqlalchemy import (
     BigInteger,
     Connection,
     Engine,
-    Row,
     RowMapping,
-    Select,
     Table,
     and_,
     bindparam,
@@ -138,7 +136,7 @@ class SqlOutboxStore:
             "the rows of the outbox cannot be numbered", lambda c: self._number(c, new.limit(_NUMBER_MAX))
         )
 
-    def _number(self, connection: Connection, new: Select[Any]) -> int:
+    def _number(self, connection: Connection, new: Any) -> int:
         _limit_waits(connection)
         buckets = connection.execute(self._locked()).mappings().all()
         for row in buckets:
@@ -179,7 +177,7 @@ class SqlOutboxStore:
             [{"row_id": each.row_id, "in_bucket": each.bucket, "as_seq": each.seq} for each in numbered],
         )
 
-    def _locked(self) -> Select[Any]:
+    def _locked(self) -> Any:
         return select(self._buckets).order_by(self._buckets.c.bucket).with_for_update()
 
     def _set(self, connection: Connection, column: str, values: Mapping[int, int]) -> None:
@@ -236,7 +234,7 @@ class SqlOutboxStore:
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
-    def _reading(self, what: str, wanted: Select[Any]) -> Sequence[Row[Any]]:
+    def _reading(self, what: str, wanted: Any) -> Sequence[Any]:
         try:
             with self._engine.connect() as connection:
                 return connection.execute(wanted).all()
@@ -262,7 +260,7 @@ def _limit_waits(connection: Connection) -> None:
         connection.execute(select(*limits))
 
 
-def _row(row: Row[Any]) -> OutboxRow:
+def _row(row: Any) -> OutboxRow:
     row_id, bucket, seq, topic, key, value, headers, created_at = row
     key, value = (None if content is None else bytes(content) for content in (key, value))
     return OutboxRow(row_id, bucket, seq, topic, key, value, headers, milliseconds(created_at))

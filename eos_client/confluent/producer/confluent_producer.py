@@ -33,7 +33,6 @@ from eos_client.confluent.producer.output_arguments import (
     guard_messages,
     is_fit,
     named_arguments,
-    raised_by_signal_handler,
 )
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
@@ -272,7 +271,7 @@ class ConfluentProducer:
             if not (is_unknown and self._queued_after_asking(topic, args, kwargs, described)):
                 self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, described)
         except (TypeError, ValueError, OverflowError) as error:
-            if self.calls.began_at is not None and (raised_by_signal_handler(error) or is_fit(topic, args, kwargs)):
+            if self.calls.began_at is not None and is_fit(topic, args, kwargs):
                 raise self.calls.must_abort(
                     f"a signal handler has broken produce() off, and nothing shows whether the output"
                     f"{describe_output(topic, args, kwargs)} was queued. {_ABORT_AND_CONTINUE}"

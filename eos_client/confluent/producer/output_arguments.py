@@ -16,6 +16,8 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any
 
+from confluent_kafka import KafkaException
+
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.core.output_topics import TOPIC_NAME_RULE, is_topic_name
 from eos_client.errors import repr_of, text_of
@@ -29,7 +31,13 @@ _HEADERS = 6  # of the unnamed arguments of produce(), after the topic; they are
 _SHOWN_MAX = 200
 _PAIR = 2
 _PACKAGE = "eos_client."
-_CALLERS_OF_APPLICATION_CODE = frozenset({__name__, "eos_client.confluent.serialisation"})
+_JUDGE_THEMSELVES = frozenset(
+    {
+        __name__,
+        "eos_client.confluent.serialisation",
+        "eos_client.confluent.producer.confluent_producer",
+    }
+)
 _NAMES_MAX = 1024
 _HEADER_NAMES: set[str] = set()  # that were checked: at most _NAMES_MAX of them
 _CONTENT = (bytes, str, NoneType)
@@ -191,33 +199,50 @@ def unfit_content(record: OutputRecord) -> str:
 def raised_by_signal_handler(error: BaseException) -> bool:
     """Whether a signal handler has raised ``error``, perhaps after the output was queued.
 
-    The innermost function of this package in its traceback tells: those of this module and of ``serialisation`` call
-    code of the application about the output, before it is queued. Where another one has called what follows, that is a
-    handler: the client library's own errors come without a frame.
+    The innermost function of this package in its traceback tells: some modules call the application about an output,
+    or the client library, before it is queued. Where another one has called what follows, that is a handler. The client
+    library's own classes never are a handler's; where the library is wrapped by instrumentation, they have frames, too.
     """
+    if isinstance(error, (KafkaException, BufferError)):
+        return False
     names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = [place for place, name in enumerate(names) if name.startswith(_PACKAGE)]
-    return bool(ours) and ours[-1] + 1 < len(names) and names[ours[-1]] not in _CALLERS_OF_APPLICATION_CODE
+    return bool(ours) and ours[-1] + 1 < len(names) and names[ours[-1]] not in _JUDGE_THEMSELVES
 
 
 def is_fit(topic: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
-    """Whether confluent_kafka takes these arguments of ``produce``, which were checked, by their types.
+    """Whether confluent_kafka takes these arguments of ``produce``, which were checked.
 
-    Where it raises TypeError for them all the same, it has replaced an exception of a signal handler (2.16).
+    If it raises TypeError or ValueError for them all the same, a signal handler has raised that, or confluent_kafka
+    (2.16) has replaced what the handler has raised.
     """
     try:
         given = named_arguments(*arguments, **options)
-    except TypeError:
+        contents = [given["value"], given["key"], *(value for _, value in given["headers"] or ())]
+        for text in (topic, *(each for each in contents if isinstance(each, str))):
+            text.encode()
+    except (AttributeError, TypeError, ValueError):
         return False
-    is_plain = isinstance(topic, str) and all(isinstance(given[name], _CONTENT) for name in ("value", "key"))
-    numbers = [given[name] for name in ("partition", "timestamp")]
-    headers = given["headers"] or ()
     return (
-        is_plain
-        and all(isinstance(number, int) and abs(number) <= _TIMESTAMP_MAX for number in numbers)
+        all(isinstance(each, _CONTENT) for each in contents)
+        and _is_number_up_to(_PARTITION_MAX, given["partition"])
+        and _is_number_up_to(_TIMESTAMP_MAX, given["timestamp"])
         and all(given[name] is None or callable(given[name]) for name in ("callback", "on_delivery"))
-        and all(isinstance(value, _CONTENT) for _, value in headers)
     )
+
+
+def is_fit_output(output: Any) -> bool:
+    """Whether an output of a transform can be given to ``produce``."""
+    if isinstance(output, bytes):
+        return True
+    try:
+        return is_fit(output.topic or "", (output.value, output.key), produce_options(output.topic or "any", output))
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return False
+
+
+def _is_number_up_to(limit: int, number: Any) -> bool:
+    return isinstance(number, int) and -limit <= number <= limit
 
 
 def guard_call(
