@@ -3,7 +3,15 @@
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from tests.conformance.backends import LIMIT_S
 from tests.support.client_settings import dotted
@@ -231,6 +239,54 @@ def test_a_seek_before_the_first_poll_is_heeded(bench):
     consumer = bench.at(2)
     consumer.seek(bench.place(6))
     assert bench.offsets(consumer, 1) == [6]
+
+
+@pytest.mark.parametrize("offset", [OFFSET_BEGINNING, OFFSET_INVALID])
+def test_a_seek_to_the_beginning_or_to_no_offset_begins_again(bench, offset):
+    """Of OFFSET_INVALID, ``auto.offset.reset`` says where that is, even if the group has an offset."""
+    bench.consumer().commit(offsets=[bench.place(7)], asynchronous=False)
+    consumer = bench.at()
+    bench.take(consumer, 6)
+    consumer.seek(bench.place(offset))
+    assert bench.offsets(consumer, 4) == [0, 1, 2, 3]
+
+
+def test_a_seek_to_the_end_waits_for_what_comes(bench):
+    consumer = bench.at(enable_partition_eof=True)
+    bench.take(consumer, 6)
+    consumer.seek(bench.place(OFFSET_END))
+    bench.take_end(consumer, 10)
+    bench.backend.fill(bench.topic, 1, start=10)
+    assert bench.offsets(consumer, 1) == [10]
+
+
+def test_a_seek_to_the_stored_offset_is_refused_and_stops_reading(bench):
+    consumer = bench.at()
+    bench.take(consumer, 6)
+    assert error_of(lambda: consumer.seek(bench.place(OFFSET_STORED))) == "_INVALID_ARG"
+    bench.backend.fill(bench.topic, 1, start=10)
+    assert consumer.consume(1, WAIT_S) == []
+    consumer.seek(bench.place(2))
+    assert bench.offsets(consumer, 2) == [2, 3]
+
+
+def test_a_seek_inside_a_callback_drops_what_its_call_has_collected(bench):
+    """Ten records wait before the callback of the statistics, and one of another partition after it."""
+    seeks: list[Any] = []
+
+    def on_statistics(_):
+        if seeks:
+            seeks.pop()()
+
+    consumer = bench.consumer(stats_cb=on_statistics, statistics_interval_ms=500)
+    consumer.assign([bench.place(0), bench.place(5, partition=1)])
+    bench.backend.wait(0.75)
+    bench.backend.fill(bench.topic, {1: 1}, start=5)
+    bench.backend.wait(WAIT_S)
+    seeks.append(lambda: consumer.seek(bench.place(2)))
+    messages = consumer.consume(11, EVENT_S)
+    messages += bench.take(consumer, max(0, 9 - len(messages)))
+    assert [m.offset() for m in messages if m.partition() == 0] == list(range(2, 10))
 
 
 def test_records_that_wait_are_void_after_a_pause_and_handed_over_after_it(bench):

@@ -106,10 +106,9 @@ def test_a_record_collected_before_the_callback_may_be_returned_after_it_but_nev
     assert 0 < late < 12
 
 
-def test_a_seek_inside_a_callback_holds_whatever_the_running_consume_returns(cluster):
-    """What it had taken before may still be returned; it moves no position, and the records come again."""
-    batches: set[tuple[int, ...]] = set()
-    for seed in range(200):
+def test_a_seek_inside_a_callback_drops_what_its_call_has_collected(cluster):
+    """In a few of these runs the call has collected something before the callback."""
+    for seed in range(100):
         made = SimulatedCluster(seed=seed)
         made.create_topic("in", 2)
         member = group_member(made, COOPERATIVE)
@@ -123,15 +122,11 @@ def test_a_seek_inside_a_callback_holds_whatever_the_running_consume_returns(clu
 
         member.inside = back_to_two
         made.revoke(("in", 1))
-        batch = [m.offset() for m in member.consumer.consume(1000, 6.0)]
-        batches.add(tuple(batch))
+        assert member.consumer.consume(1000, 6.0) == []
         assert member.consumer.position([FIRST])[0].offset == OFFSET_INVALID
         member.consumer.resume([FIRST])
         pump(member)
         assert [m.offset() for m in member.got] == [2, 3, 4]
-        if len(batches) > 1:
-            break
-    assert batches == {(), (0, 1, 2, 3, 4)}
 
 
 def test_nothing_is_fetched_while_a_rebalance_waits_for_the_application(cluster, protocol):

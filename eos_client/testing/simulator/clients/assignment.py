@@ -94,11 +94,17 @@ class AssignmentCalls(ClientCore):
     # -- positions ------------------------------------------------------------------------------------------------
 
     def seek(self, partition: TopicPartition) -> None:
-        """Continue at ``partition.offset``; refused after an error event of ``auto.offset.reset=error``."""
+        """Continue at ``partition.offset``; refused after an error event of ``auto.offset.reset=error``.
+
+        A seek to OFFSET_STORED is refused, too, and nothing more comes until another seek.
+        """
         fetcher = self._use().fetcher
         flow = fetcher.flows.get(key_of(partition))
         if flow is None or flow.stopped:
             raise failed(f"Failed to seek to offset {partition.offset}", "_STATE")
+        if partition.offset == OFFSET_STORED:
+            fetcher.stop(key_of(partition))
+            raise failed(f"Failed to seek to offset {partition.offset}", "_INVALID_ARG")
         fetcher.seek(key_of(partition), partition.offset)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from confluent_kafka import OFFSET_INVALID
+
 from eos_client.testing.simulator.brokers import model
 from eos_client.testing.simulator.brokers.link import ClientLink
 from eos_client.testing.simulator.brokers.model import BrokerError, PartitionKey
@@ -82,10 +84,21 @@ class Fetcher:
                 self._drop_queued([partition])
 
     def seek(self, partition: PartitionKey, offset: int) -> None:
-        """Continue ``partition`` at ``offset``; raises KeyError when it is not assigned."""
-        self.flows[partition].seek_to(offset)
-        self._inbox.drop([partition])
+        """Continue ``partition`` at ``offset``; raises KeyError when it is not assigned.
+
+        Of OFFSET_INVALID, ``auto.offset.reset`` says where that is, even if the group has an offset.
+        """
+        flow = self.flows[partition]
+        flow.seek_to(offset)
+        self._inbox.drop([partition], is_seek=True)
+        if offset == OFFSET_INVALID:
+            self._lookup.reset(flow, "no previously committed offset available")
         self._fetch_soon()
+
+    def stop(self, partition: PartitionKey) -> None:
+        """Fetch nothing of ``partition`` until the next seek."""
+        self.flows[partition].stop_until_sought()
+        self._inbox.drop([partition], is_seek=True)
 
     def advance_position(self, item: Fetched) -> bool:
         """Advance the partition's position past ``item``; returns False if ``item`` is outdated."""

@@ -61,6 +61,13 @@ class Flow:
         self.position = self.end_reported_at = None
         self.start_at(offset)
 
+    def stop_until_sought(self) -> None:
+        """Fetch nothing, and look nothing up, until the next seek; the position stays."""
+        self.seeks += 1
+        self.version += 1
+        self.next_fetch = None
+        self.is_looked_up = True
+
     def refetch(self, taken_until: int | None) -> None:
         """Fetch the records again that were dropped; those before ``taken_until`` are being returned."""
         self.version += 1

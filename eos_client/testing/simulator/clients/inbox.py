@@ -142,18 +142,19 @@ class Inbox:
         """Return how many items of ``partition`` are queued."""
         return self._waiting[partition]
 
-    def drop(self, partitions: Iterable[PartitionKey]) -> None:
+    def drop(self, partitions: Iterable[PartitionKey], *, is_seek: bool = False) -> None:
         """Drop the queued records of ``partitions``, and their error events without ``outlasts_drop``.
 
-        The messages that a running ``consume`` has taken are dropped at random: in librdkafka a pause, a seek or an
-        unassign reaches it through another thread and may come too late.
+        A seek drops what a running ``consume`` has taken, too, as in librdkafka. A pause and an unassign drop that at
+        random: a rebalance does both in another thread of librdkafka, and may come too late.
         """
         dropped = frozenset(partitions)
         if any(self._waiting[p] for p in dropped) or any(isinstance(i, ErrorEvent) for i in self._items):
             self._items = deque(i for i in self._items if not _is_dropped_with(i, dropped))
         for partition in dropped:
             self._waiting.pop(partition, None)
-        if any(_is_dropped_with(i, dropped) for i in self.collected) and self._random.random() < _IN_TIME_PROBABILITY:
+        is_taken = any(_is_dropped_with(i, dropped) for i in self.collected)
+        if is_taken and (is_seek or self._random.random() < _IN_TIME_PROBABILITY):
             self.collected[:] = [i for i in self.collected if not _is_dropped_with(i, dropped)]
             self.passed[:] = [i for i in self.passed if not _is_dropped_with(i, dropped)]
 
