@@ -2,8 +2,12 @@
 
 A partition that was just assigned has a `Start` until its first record was let through: librdkafka may start at
 ``auto.offset.reset`` although an offset is pending (KIP-447), so the first record is compared with the group's stable
-committed offset. ``seek`` of the library does not discard what was fetched before, so records at or beyond
-``fetched_up_to`` are dropped after a rewind, and the partition is sought again.
+committed offset.
+
+A rewind that is decided inside a rebalance callback is sought once the client library's call has returned. That call
+may return records from before the rewind, which are dropped while ``needs_seek``. librdkafka's ``seek`` itself discards
+all that was fetched before. Should records at or beyond ``fetched_up_to`` come first all the same, the library is not
+where it was sought: they are dropped, too, and the partition is sought again.
 """
 
 from __future__ import annotations
@@ -110,7 +114,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     needs_seek: bool = False
     """The library is elsewhere, so what it brings is dropped."""
     fetched_up_to: int | None = None
-    """Records at or beyond this offset may have been fetched before the last seek."""
+    """How far records were fetched before the rewind; None once one before this offset has come."""
     attempts: int = 0
     """How often in a row records came from elsewhere."""
     truncation: Misplacement | None = None

@@ -102,7 +102,10 @@ def end_of(partition: InputPartition) -> int:
 
 @dataclass
 class Library:
-    """A client library: it fetches ahead, and a pause drops what it has fetched, but no seek does."""
+    """A client library: it fetches ahead, and a pause drops what it has fetched, but no seek does.
+
+    librdkafka's seek does drop it: the table does not rely on that.
+    """
 
     positions: dict[InputPartition, int | None] = field(default_factory=dict)
     queue: list[Message] = field(default_factory=list)
