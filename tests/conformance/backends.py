@@ -110,6 +110,10 @@ class Backend(ABC):
         """Create a topic, and wait until clients find it."""
 
     @abstractmethod
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and wait until clients find it no more."""
+
+    @abstractmethod
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Move the start of the partition's log."""
 
@@ -203,6 +207,10 @@ class RealBackend(Backend):
         ends = {TopicPartition(name, number): OffsetSpec.latest() for number in range(partitions)}
         settled(lambda: [answer.result(_ADMIN_S) for answer in self._admin.list_offsets(ends).values()])
 
+    def delete_topic(self, name: str) -> None:
+        self._admin.delete_topics([name])[name].result(_ADMIN_S)
+        self.until(lambda: name not in self._admin.list_topics(timeout=_ADMIN_S).topics, f"topic {name} to be gone")
+
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         place = TopicPartition(topic, partition, before_offset)
         for done in self._admin.delete_records([place]).values():
@@ -273,6 +281,9 @@ class SimulatedBackend(Backend):
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
         self.cluster.create_topic(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        self.cluster.delete_topic(name)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         self.cluster.brokers.log(PartitionKey(topic, partition)).delete_records(before_offset)

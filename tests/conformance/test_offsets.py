@@ -15,6 +15,7 @@ from confluent_kafka import (
 
 from tests.conformance.backends import LIMIT_S
 from tests.support.client_settings import dotted
+from tests.support.protocols import CONSUMER, EAGER, settings_of
 
 WAIT_S = 0.5
 SHORT_S = 0.1
@@ -347,6 +348,36 @@ def test_a_partition_that_is_not_there_hands_over_nothing(bench):
     consumer.assign([bench.place(0, partition=7), bench.place(8)])
     assert [(m.partition(), m.offset()) for m in bench.take(consumer, 2)] == [(0, 8), (0, 9)]
     assert consumer.consume(1, WAIT_S) == []
+
+
+# -- a topic that is deleted -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", [EAGER, CONSUMER])
+def test_a_member_of_a_deleted_topic_is_left_without_partitions(bench, protocol):
+    """A classic member is told in an event."""
+    consumer = bench.consumer(topic_metadata_refresh_interval_ms=500, **settings_of(protocol))
+    consumer.subscribe([bench.topic])
+    bench.take(consumer, 15)
+    bench.backend.delete_topic(bench.topic)
+    told: list[Any] = []
+
+    def is_left():
+        told.extend((m.topic(), m.error().name()) for m in consumer.consume(1, SHORT_S))
+        return not consumer.assignment() and (told or protocol == CONSUMER)
+
+    bench.backend.until(is_left, "no partitions")
+    assert told == ([] if protocol == CONSUMER else [(bench.topic, "UNKNOWN_TOPIC_OR_PART")])
+
+
+def test_what_is_committed_for_a_deleted_topic_goes_with_it(bench):
+    bench.consumer().commit(offsets=[bench.place(7)], asynchronous=False)
+    bench.backend.delete_topic(bench.topic)
+    bench.backend.until(lambda: bench.stored() == OFFSET_INVALID, "the offset to be gone")
+    committer = bench.consumer()
+    assert error_of(lambda: committer.commit(offsets=[bench.place(7)], asynchronous=False)) == "UNKNOWN_TOPIC_OR_PART"
+    bench.backend.create_topic(bench.topic, 2)
+    assert bench.stored() == OFFSET_INVALID
 
 
 # -- transactions in the log -----------------------------------------------------------------------------------------

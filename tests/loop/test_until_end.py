@@ -233,7 +233,7 @@ def test_a_deleted_topic_is_the_known_error(simulated_cluster):
 
     def delete(event: Any) -> None:
         if isinstance(event, PartitionsAssigned):
-            simulated_cluster.brokers._topics.pop("orders", None)
+            simulated_cluster.delete_topic("orders")
 
     job.hears = delete
     with pytest.raises(ClusterUnfitError, match="orders"):

@@ -209,6 +209,37 @@ def test_lose_evicts_only_the_named_client(cluster: SimulatedCluster) -> None:
     assert (len(lost.of("lost")), kept.of("lost")) == (1, [])
 
 
+def test_a_deleted_topic_takes_its_records_and_offsets_with_it(cluster: SimulatedCluster) -> None:
+    cluster.create_topic("invoices")
+    cluster.write("orders", [b"old"], partition=1)
+    consumer = cluster.consumer({"bootstrap.servers": "simulated", "group.id": GROUP})
+    places = [TopicPartition("orders", 1, 1), TopicPartition("invoices", 0, 0)]
+    consumer.commit(offsets=places, asynchronous=False)
+    cluster.delete_topic("orders")
+    assert cluster.committed(GROUP) == {("invoices", 0): 0}
+    with pytest.raises(ValueError, match="no topic 'orders'"):
+        cluster.read("orders")
+    cluster.create_topic("orders", 3)
+    assert cluster.values("orders") == []
+
+
+def test_what_is_no_topic_is_not_deleted(cluster: SimulatedCluster) -> None:
+    with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PART"):
+        cluster.delete_topic("invoices")
+
+
+def test_a_transaction_ends_though_a_topic_of_it_was_deleted(cluster: SimulatedCluster) -> None:
+    cluster.create_topic("invoices")
+    producer = transactional(cluster)
+    producer.begin_transaction()
+    for topic in ("orders", "invoices"):
+        producer.produce(topic, b"paid", partition=0)
+    producer.flush(10.0)
+    cluster.delete_topic("invoices")
+    producer.commit_transaction(10.0)
+    assert cluster.values("orders") == [b"paid"]
+
+
 def test_a_restart_begins_both_coordinators_anew(cluster: SimulatedCluster) -> None:
     offsets = cluster.brokers.groups.offsets
     transactional(cluster)

@@ -26,7 +26,7 @@ def subscribed(stage, topic):
 
 def replace(stage, topic=SOURCE, partitions=2, records=NEW):
     """Delete the topic and create it again, with so many records in its first partition."""
-    del stage.cluster.brokers._topics[topic]
+    stage.cluster.delete_topic(topic)
     stage.cluster.create_topic(topic, partitions)
     stage.cluster.write(topic, [b"new-%d" % n for n in range(records)])
 
@@ -117,7 +117,7 @@ def test_a_matched_topic_that_is_simply_gone_leaves_and_the_others_go_on(stage):
     stage.cluster.create_topic(OTHER, 1)
     producer, consumer = stage.producer(), subscribed(stage, PATTERN)
     stage.copy_the_rest(producer, consumer)
-    del stage.cluster.brokers._topics[SOURCE]
+    stage.cluster.delete_topic(SOURCE)
     stage.cluster.rebalance()
     stage.wait_for(
         lambda: {each.topic for each in consumer.assignment()} == {OTHER}, lambda: one_block(producer, consumer)

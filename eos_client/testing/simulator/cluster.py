@@ -128,6 +128,13 @@ class SimulatedCluster:
             raise ValueError(f"topic {topic!r} with {partitions} partitions: give it 1 or more")
         self.brokers.create_topic(topic, partitions)
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete ``topic``, its records, and all offsets that groups have committed for it.
+
+        A topic may be created again under its name. Raises BrokerError UNKNOWN_TOPIC_OR_PART if there is none.
+        """
+        self.brokers.delete_topic(topic)
+
     def write(self, topic: str, values: Iterable[bytes | None], *, partition: int = 0) -> None:
         """Write input records into ``partition``, without a transaction; a value is bytes or None.
 

@@ -49,6 +49,16 @@ class Brokers:
         self._topics[topic] = [PartitionLog(self.settings, self._log_changed) for _ in range(partitions)]
         self._log_changed()
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete ``topic``, and what groups have committed for it; raises BrokerError UNKNOWN_TOPIC_OR_PART."""
+        logs = self._topics.pop(topic, None)
+        if logs is None:
+            raise BrokerError("UNKNOWN_TOPIC_OR_PART", f"topic {topic!r}")
+        self._log_changed()
+        partitions = [PartitionKey(topic, number) for number in range(len(logs))]
+        for group_id in self.groups.offsets.groups():
+            self.groups.offsets.delete(group_id, partitions)
+
     def _log_changed(self) -> None:
         self.log_changes += 1
 

@@ -268,7 +268,11 @@ class TransactionCoordinator:
     def _complete(self, prepared: TransactionMetadata) -> None:
         now_s = self._clock()
         for partition in sorted(prepared.partitions):
-            self._partition_log(partition).append_marker(prepared.producer, prepared.outcome, now_s)
+            try:
+                log = self._partition_log(partition)
+            except BrokerError:
+                continue  # its topic was deleted: Kafka writes no marker there either
+            log.append_marker(prepared.producer, prepared.outcome, now_s)
         for group_id in sorted(prepared.groups):
             committed = prepared.outcome is Marker.COMMIT
             self._groups.complete_transaction(group_id, prepared.producer, committed=committed)
