@@ -18,7 +18,7 @@ RELAY = ["relay", "--bootstrap", "127.0.0.1:1", "--group", "g", "--outbox", "out
 def test_a_database_that_is_none_is_named(eos_client: Any) -> None:
     command = eos_client(*RELAY, "--database", "orders")
     assert command.wait() == 2
-    assert "--database is no URL" in command.err
+    assert "--database: this is no URL" in command.err
 
 
 def test_an_outbox_that_is_missing_is_named(eos_client: Any, tmp_path: Path) -> None:

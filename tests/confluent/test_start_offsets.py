@@ -28,6 +28,7 @@ class Library:
 
     def __init__(self, policy: ResetPolicy) -> None:
         self.reset_policy = policy
+        self.why_unanswered = "an offset is pending"
         self.committed: dict[InputPartition, CommittedOffset] = {}
         self.pending: Partitions = frozenset()
         self.spans: dict[InputPartition, tuple[int, int]] = {}
@@ -175,6 +176,7 @@ def test_an_answer_that_does_not_come_is_reported_in_time(group):
     pending_for(group, 1)
     assert len(group.reports) == 1
     assert "orders[0]" in group.reports[0]
+    assert group.reports[0].endswith("The last answer was: an offset is pending")
 
 
 def test_the_report_is_repeated_only_after_the_same_time(group):
