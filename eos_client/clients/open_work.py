@@ -28,7 +28,7 @@ class OpenWork:
         self.session: TransactionSession | None = None
         self._plain = plain
         self._starts = CommitAttempts(consumer, hook, clock)
-        self._has_unassigned_partitions = False  # partitions that the group did not give, assigned inside a callback
+        self._has_partitions_not_from_group = False
         self._has_departed_records = False  # handed over while no producer was open, of partitions that have left since
 
     # -- whose work it is --------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class OpenWork:
 
     def record_subscription(self) -> None:
         """Record that the group assigns the partitions from now on."""
-        self._has_unassigned_partitions = False
+        self._has_partitions_not_from_group = False
 
     def check_manual_assignment(self, call: str, partitions: Iterable[Any] = ()) -> None:
         """Raise TransactionStateError for an assignment by hand that would lose the work of a transaction.
@@ -132,8 +132,8 @@ class OpenWork:
         """
         membership = self._consumer.membership
         if membership.in_callback:
-            self._has_unassigned_partitions = (
-                self._has_unassigned_partitions or not input_partitions(partitions) <= membership.state.assigned
+            self._has_partitions_not_from_group = (
+                self._has_partitions_not_from_group or not input_partitions(partitions) <= membership.state.assigned
             )
             return
         if self.session is not None and (self.session.has_open_work or self.session.block.is_open):
@@ -157,7 +157,7 @@ class OpenWork:
                 f"transaction() with a consumer that {how}: nothing would fence its offsets against another member "
                 "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"
             )
-        if self._has_unassigned_partitions:
+        if self._has_partitions_not_from_group:
             raise misplaced_call(
                 "transaction() with a consumer whose callback assigned partitions that the group did not give it: "
                 "nothing would fence their offsets against another member (KIP-447). Assign inside on_assign only what "
