@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, MetaData, Table, create_engine
+from sqlalchemy import Engine, Table, create_engine
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
 from eos_client.errors import ClusterUnavailableError, ConfigurationError
-from eos_client.integration.sql.outbox_table import create_outbox, outbox_table
-from eos_client.integration.sql.sql_store import name_and_schema
+from eos_client.integration.sql.outbox_table import create_outbox, named_outbox
 
 __all__ = ["Engine", "engine_at", "outbox_at"]
 
@@ -26,8 +25,7 @@ def engine_at(url: str) -> Engine:
 
 def outbox_at(engine: Engine, name: str, *, create: bool) -> Table:
     """Return the outbox table ``name``, with ``create`` also made; raises ClusterUnavailableError if it cannot be."""
-    table_name, schema = name_and_schema("--outbox", name)
-    table = outbox_table(table_name, MetaData(schema=schema))
+    table = named_outbox("--outbox", name)
     if create:
         try:
             create_outbox(engine, table)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import tenacity
-from sqlalchemy import Engine, MetaData, Table
+from sqlalchemy import Engine, Table
 
 from eos_client.config import EosConfig
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
@@ -19,7 +19,8 @@ from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
 from eos_client.integration.sql.outbox_rows import SqlOutboxStore
-from eos_client.integration.sql.outbox_table import decode_headers, outbox_table
+from eos_client.integration.sql.outbox_table import decode_headers, named_outbox
+from eos_client.integration.sql.sql_store import require_engine
 from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import Counters, EventHook, log_event
 from eos_client.outbox_store import RowHeader
@@ -74,7 +75,13 @@ class OutboxRelay:
         self._config = config
         self._bucket_count = buckets
         self._default_topic = default_topic
-        self._store = SqlOutboxStore(engine, _described(table), config.group_id, buckets, keep=keep)
+        self._store = SqlOutboxStore(
+            engine,
+            table if isinstance(table, Table) else named_outbox("table", table),
+            config.group_id,
+            buckets,
+            keep=keep,
+        )
         self._clients = OutboxClients(self._store, poll_interval_s=poll_interval_s, clients=clients)
         self._loop: ExactlyOnceLoop[Any, Any] = ExactlyOnceLoop(
             config, [self.ledger_topic], self._output, output_topic=default_topic, hook=hook, clients=self._clients
@@ -161,19 +168,8 @@ class OutboxRelay:
         self.close()
 
 
-def _described(table: Table | str) -> Table:
-    if isinstance(table, Table):
-        return table
-    schema, _, name = table.rpartition(".")
-    return outbox_table(name, MetaData(schema=schema or None))
-
-
 def _check(engine: Engine, config: EosConfig[Any, Any], buckets: int, poll_interval_s: float) -> None:
-    if not isinstance(engine, Engine):
-        raise ConfigurationError(
-            f"engine={engine!r} must be a SQLAlchemy Engine, as create_engine() makes it; an AsyncEngine has one as "
-            "its sync_engine."
-        )
+    require_engine(engine)
     if not isinstance(buckets, int) or not 1 <= buckets <= _BUCKETS_MAX:
         raise ConfigurationError(f"buckets={buckets!r} must be a whole number from 1 to {_BUCKETS_MAX}.")
     if not poll_interval_s > 0:

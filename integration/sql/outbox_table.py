@@ -26,6 +26,7 @@ from sqlalchemy import (
 
 from eos_client.errors import ConfigurationError
 from eos_client.integration.sql.offsets_table import BYTES, NAME, NAME_LENGTH_MAX, TEXT
+from eos_client.integration.sql.sql_store import name_and_schema
 from eos_client.ports import Headers, OutputRecord
 
 _BASE64 = "base64"
@@ -61,6 +62,12 @@ def outbox_table(name: str, metadata: MetaData) -> Table:
         ),
         Index(f"{name}_new_by_seq", seq, row_id).ddl_if(dialect=_WHOLE),
     )
+
+
+def named_outbox(option: str, name: object) -> Table:
+    """Describe the outbox table ``name``, which may have a schema; raises ConfigurationError, naming ``option``."""
+    table_name, schema = name_and_schema(option, name)
+    return outbox_table(table_name, MetaData(schema=schema))
 
 
 def buckets_table(outbox: Table) -> Table:

@@ -353,13 +353,19 @@ def in_transaction(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def check_engine(engine: object) -> None:
-    """Raise ConfigurationError for what is no engine whose database can keep positions."""
+def require_engine(engine: object) -> Engine:
+    """Return ``engine``; raises ConfigurationError for what is none, or is one of an async driver."""
     if not isinstance(engine, Engine) or engine.dialect.is_async:
         raise ConfigurationError(
             f"engine={engine!r} must be a SQLAlchemy Engine, as create_engine() makes it of a driver that is not "
             "async. An AsyncEngine, or its sync_engine, cannot be used in the threads of a loop."
         )
+    return engine
+
+
+def check_engine(given: object) -> None:
+    """Raise ConfigurationError for what is no engine whose database can keep positions."""
+    engine = require_engine(given)
     database = engine.url.database or ""
     if engine.dialect.name == _SQLITE and (not database or ":memory:" in database or "mode=memory" in str(engine.url)):
         raise ConfigurationError(

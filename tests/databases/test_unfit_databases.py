@@ -8,8 +8,9 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool, StaticPool
 
+from eos_client import EosConfig
 from eos_client.errors import ClusterUnfitError, ConfigurationError
-from eos_client.integration.sql import DatabaseConsumer
+from eos_client.integration.sql import DatabaseConsumer, OutboxRelay
 from eos_client.integration.sql.database_errors import commit_was_refused, is_conflict, is_databases_fault, is_lost
 from eos_client.integration.sql.sql_store import SqlPositionStore, check_engine
 from tests.databases.breaking_connections import error
@@ -35,6 +36,13 @@ def test_an_async_engine_and_its_sync_engine(stage, monkeypatch):
     monkeypatch.setattr(engine.dialect, "is_async", True)
     with pytest.raises(ConfigurationError, match="not async"):
         stage.loop(engine=engine)
+
+
+def test_a_relay_refuses_an_async_engine_as_a_loop_does(stage, monkeypatch):
+    engine = create_engine(f"sqlite:///{stage.path}")
+    monkeypatch.setattr(engine.dialect, "is_async", True)
+    with pytest.raises(ConfigurationError, match="not async"):
+        OutboxRelay(engine, "outbox", EosConfig({"bootstrap.servers": "simulated"}, group_id="relay"))
 
 
 def test_a_group_with_a_long_name(stage):
