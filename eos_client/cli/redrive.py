@@ -284,7 +284,7 @@ class Redrive:
     def _remaining(self) -> bool:
         """Whether the group, which may have other members, has not passed every letter yet, or does not say."""
         places = {partition: InputPartition(self._options.topic, partition) for partition in self._last}
-        passed = self._consumer.member.library.committed_offsets(places.values())
+        passed = self._consumer.adapter.library.committed_offsets(places.values())
         self._report_waiting(has_answered=passed is not None)
         return passed is None or any(
             place not in passed or passed[place].offset <= self._last[at] for at, place in places.items()

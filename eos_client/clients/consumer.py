@@ -34,7 +34,7 @@ from eos_client.core.commit_gate import CommitGate, GateSettings
 from eos_client.core.hand_over import HandOver
 from eos_client.core.model import InputPartition
 from eos_client.core.partition_events import (
-    EventsTaken,
+    ErrorsTaken,
 )
 from eos_client.core.partition_states import ConsumerState
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
@@ -101,7 +101,7 @@ class EosConsumer:
     ``consume`` works too, and it is ``key()`` and ``value()`` of a record that raise InputUnreadableError.
 
     Beyond confluent_kafka's methods: ``gate``, ``counters``, ``settings`` (of librdkafka, with this package's defaults)
-    and ``close_within``. ``member`` and ``open_work`` are parts that this package's own producers and loop talk to.
+    and ``close_within``. ``adapter`` and ``open_work`` are parts that this package's own producers and loop talk to.
     """
 
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Consumer closed")
@@ -129,18 +129,18 @@ class EosConsumer:
         self._clock = clock
         self._hook = hook = safe_hook(hook)
         ownership = ThreadOwnership("EosConsumer")
-        self.member = ConfluentConsumer(
+        self.adapter = ConfluentConsumer(
             merged, ownership, CommitGate(gate), self._commit_starts, self._report, clock, factory
         )
-        self._library = self.member.library
-        self._membership = self.member.membership
-        self._table = self.member.table
-        self._plain = PlainCommits(self.member, hook, clock, application_on_commit)
-        self._events = InputEvents(self.member, hook)
-        self._missing = MissingTopics(self.member, (), clock)
-        self._unmatched = UnmatchedPatterns(self.member, (), hook, clock)
+        self._library = self.adapter.library
+        self._membership = self.adapter.membership
+        self._table = self.adapter.table
+        self._plain = PlainCommits(self.adapter, hook, clock, application_on_commit)
+        self._events = InputEvents(self.adapter, hook)
+        self._missing = MissingTopics(self.adapter, (), clock)
+        self._unmatched = UnmatchedPatterns(self.adapter, (), hook, clock)
         self._lag_reported: dict[InputPartition, int] = {}
-        self.open_work = OpenWork(self.member, self._plain, hook, clock)
+        self.open_work = OpenWork(self.adapter, self._plain, hook, clock)
         self._ownership = ownership
         self._close_under_way: Completion | None = None
 
@@ -156,12 +156,12 @@ class EosConsumer:
     @property
     def gate(self) -> CommitGate:
         """The commit gate of this member."""
-        return self.member.gate
+        return self.adapter.gate
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """A copy of the librdkafka settings in force, the defaults of this package included."""
-        return MaskedSettings(self.member.settings)
+        return MaskedSettings(self.adapter.settings)
 
     def _report(self, what: str) -> None:
         self._hook(ClientReported(client="consumer", error=what))
@@ -195,24 +195,24 @@ class EosConsumer:
 
     def _next(self, count: int, timeout: float) -> list[Any]:
         """Return records, and leave the state in which the application has them to `_hands_over`."""
-        self.member.require_not_leaving()
+        self.adapter.require_not_leaving()
         self.open_work.resolve_pending()
         self._report_lag()
-        if passed_over := self.member.starts.take_passed_over():
-            self._hook(PartitionsStartedAtEnd(offsets_before=passed_over))
+        if skipped := self.adapter.starts.take_skipped_by_latest():
+            self._hook(PartitionsStartedAtEnd(offsets_before=skipped))
         self._unmatched.report()
         session = self.open_work.session
         if session is not None and session.block.is_open:
             records, hand_over = self._next_in_block(session, count, timeout)
         else:
             self._require_not_closed()
-            self.member.fetching.begin_call()
-            hand_over = self.member.next_hand_over(count, timeout)
+            self.adapter.fetching.begin_call()
+            hand_over = self.adapter.next_hand_over(count, timeout)
             records = hand_over.messages
             if session is not None and session.state.outcome_is_pending:
                 session.raise_callback_failure()  # of a commit in a revoke callback of this very call
         found = self._deserializers.records(records)
-        self._state_with_records = self.member.handed_over(hand_over)
+        self._state_with_records = self.adapter.handed_over(hand_over)
         return found
 
     def _require_not_closed(self) -> None:
@@ -239,15 +239,15 @@ class EosConsumer:
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         with session.block.reading:
             self._require_not_closed()
-            self.member.fetching.begin_call()
+            self.adapter.fetching.begin_call()
             self._missing.require()
             while True:
-                hand_over = self.member.next_hand_over(count, timeout)
+                hand_over = self.adapter.next_hand_over(count, timeout)
                 session.raise_callback_failure()
                 session.block.check()
                 records = hand_over.messages
-                if hand_over.has_events:
-                    self._table.tell(EventsTaken(hand_over.runs, hand_over.waiting))
+                if hand_over.has_errors:
+                    self._table.tell(ErrorsTaken(hand_over.runs, hand_over.waiting))
                     records = self._events.records(records)
                 if records or not hand_over.runs or self._clock() >= deadline:
                     return records, hand_over
@@ -264,22 +264,22 @@ class EosConsumer:
         ``get_watermark_offsets`` returns. Raises ValueError for any other logical offset, such as ``OFFSET_STORED``:
         ask ``committed``, or count back from that watermark.
         """
-        self.member.seek(partition)
+        self.adapter.seek(partition)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return the offset of the next record to hand over; the library's own is past records that wait here."""
-        return self.member.position(partitions)
+        return self.adapter.position(partitions)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching ``partitions``; ends when they are revoked, as in the Java client."""
-        self.member.pause(partitions)
+        self.adapter.pause(partitions)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Fetch ``partitions`` again, each as soon as its start offset is known."""
-        self.member.resume(partitions)
+        self.adapter.resume(partitions)
 
     # -- the group and the assignment --------------------------------------------------------------------------------
 
@@ -309,13 +309,13 @@ class EosConsumer:
 
     def _look_up(self, topics: list[str]) -> None:
         """Let ``topics`` be looked up from now on while nothing of them is read."""
-        self._missing = MissingTopics(self.member, list(topics), self._clock)
-        self._unmatched = UnmatchedPatterns(self.member, list(topics), self._hook, self._clock)
+        self._missing = MissingTopics(self.adapter, list(topics), self._clock)
+        self._unmatched = UnmatchedPatterns(self.adapter, list(topics), self._hook, self._clock)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def unsubscribe(self) -> None:
         """Leave the subscription; the revoke callback runs in a later ``poll`` or in ``close``."""
-        self.member.unsubscribe()
+        self.adapter.unsubscribe()
         self._look_up([])
 
     @owned(exclusive=True, allow_in_callbacks=True)
@@ -325,25 +325,25 @@ class EosConsumer:
         Raises TransactionStateError inside a block and while its transaction is held.
         """
         self.open_work.check_manual_assignment("assign()", partitions)
-        self.member.assign(partitions)
+        self.adapter.assign(partitions)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def unassign(self) -> None:
         """Drop the assignment. Raises TransactionStateError inside a block and while its transaction is held."""
         self.open_work.check_manual_assignment("unassign()")
-        self.member.unassign()
+        self.adapter.unassign()
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to the assignment, inside ``on_assign`` of a cooperative group, or by hand as ``assign`` does."""
         self.open_work.check_manual_assignment("incremental_assign()", partitions)
-        self.member.assign(partitions, incrementally=True)
+        self.adapter.assign(partitions, incrementally=True)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from the assignment, inside ``on_revoke`` of a cooperative group, or by hand as ``unassign`` does."""
         self.open_work.check_manual_assignment("incremental_unassign()")
-        self.member.incremental_unassign(partitions)
+        self.adapter.incremental_unassign(partitions)
 
     @owned()
     def assignment(self) -> list[TopicPartition]:
@@ -366,8 +366,8 @@ class EosConsumer:
         ``producer.transaction()``: its blocks commit its offsets.
         """
         self.open_work.refuse_plain_use("consumer_group_metadata()")
-        self.member.plain.pending.clear()
-        return self.member.consumer_group_metadata()
+        self.adapter.plain.pending.clear()
+        return self.adapter.consumer_group_metadata()
 
     # -- commits outside transactions --------------------------------------------------------------------------------
 
@@ -388,8 +388,8 @@ class EosConsumer:
         self.open_work.refuse_plain_use("commit()")
         requested = self._plain.requested(message, offsets)
         is_by_hand = not self._membership.state.is_fenced_by_group
-        if not requested and (is_by_hand or not self.member.plain.pending):
-            self.member.nothing_to_commit(asynchronous=asynchronous)
+        if not requested and (is_by_hand or not self.adapter.plain.pending):
+            self.adapter.nothing_to_commit(asynchronous=asynchronous)
             return None
         if is_by_hand:
             return self._plain.send(requested, asynchronous=asynchronous)
@@ -401,10 +401,10 @@ class EosConsumer:
         if message is not None:
             message = raw_record(message)
             self._library.raw.store_offsets(message=message)
-            self.member.plain.store([self.member.offset_after(message)])
+            self.adapter.plain.store([self.adapter.offset_after(message)])
         else:
             self._library.raw.store_offsets(offsets=offsets)
-            self.member.plain.store(offsets or ())
+            self.adapter.plain.store(offsets or ())
 
     @owned()
     def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
@@ -432,7 +432,7 @@ class EosConsumer:
     @owned()
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Return the cluster's metadata. ``timeout`` in seconds. Raises TransactionStateError inside a callback."""
-        return self.member.list_topics(topic, timeout)
+        return self.adapter.list_topics(topic, timeout)
 
     @owned()
     def cluster_id(self, timeout: float = -1) -> str:
@@ -476,7 +476,7 @@ class EosConsumer:
         session = self.open_work.session
         self.open_work.prepare_consumer_close()
         try:
-            self.member.close()
+            self.adapter.close()
         finally:
             if session is not None and self._membership.state.is_closed:
                 session.prepare_consumer_close()  # the revoke callback may have left a commit unanswered
@@ -497,7 +497,7 @@ class EosConsumer:
             is_over = close_in_time(self._close_in_background, limit_s, self._clock)
         else:
             is_over = under_way.wait(limit_s)
-        return is_over and not self.member.was_abandoned
+        return is_over and not self.adapter.was_abandoned
 
     def _close_in_background(self) -> None:
         done = self._close_under_way = Completion()

@@ -150,13 +150,13 @@ class EosProducer:
 
         Raises TransactionStateError and ConfigurationError as ``transaction`` does.
         """
-        member = consumer.member
+        adapter = consumer.adapter
         if self.transactional_id:  # without one there is no time-out yet
-            check_transaction_timeout(self.adapter.library.settings, member.gate.settings, self.limits)
+            check_transaction_timeout(self.adapter.library.settings, adapter.gate.settings, self.limits)
         self.adapter.calls.record_fenced_offsets()  # from its first transaction on, which sends them only at its end
         session = self._session
-        if session is None or session.consumer is not member:
-            check_ids_in_transactions(member.settings)
+        if session is None or session.consumer is not adapter:
+            check_ids_in_transactions(adapter.settings)
             if session is not None and session.has_open_work:
                 raise misplaced_call(
                     f"the producer {self.transactional_id!r} has an open transaction with another consumer: end that "
@@ -169,7 +169,7 @@ class EosProducer:
                 )
             needs_resume = session is not None and session.state.needs_resume
             session = TransactionSession(
-                *(member, self.adapter, self._serializers, self._hook, self.counters, self._clock),
+                *(adapter, self.adapter, self._serializers, self._hook, self.counters, self._clock),
                 needs_resume=needs_resume,
             )
         before, self._session = self._session, consumer.open_work.join(session)

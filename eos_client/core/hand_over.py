@@ -1,45 +1,77 @@
 """Decides what a call hands over to the application, or why it hands over nothing.
 
 `next_hand_over` judges the runs that wait, in their order. A run that may not be handed over stops those after it, but
-not those before it: they are handed over first, and a later call, which meets that run first, is refused.
+not those before it: they are handed over first, and a later call, which meets that run first, is refused. What stops
+everything, the runs before it too, is a `standing_refusal`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from eos_client.core.leader_epochs import Misplacement
-from eos_client.core.model import InputPartition
+from eos_client.core.model import CommittedOffset, InputPartition
 from eos_client.core.partition_events import Misplaced, Truncated
 from eos_client.core.partition_states import ConsumerState, MisplacedRun
 from eos_client.core.record_runs import Run, messages_of, take, without_partitions
 
 
-class ReplacedTopic(NamedTuple):
+class ReplacedTopic(msgspec.Struct, frozen=True):
     """The ``topic`` was deleted and created again."""
 
     topic: str
 
 
-class TruncatedLog(NamedTuple):
+class MissingStart(msgspec.Struct, frozen=True):
+    """The group has no offset for ``partition``, and ``auto.offset.reset=error`` allows no other start."""
+
+    partition: InputPartition
+
+
+class TruncatedLog(msgspec.Struct, frozen=True):
     """The log of ``partition`` was truncated (KIP-320)."""
 
     partition: InputPartition
     misplacement: Misplacement
 
 
-class ForbiddenReset(NamedTuple):
-    """``event`` says that ``partition`` cannot be read on, and ``auto.offset.reset=error`` allows no other offset.
+class StartForgotten(msgspec.Struct, frozen=True):
+    """The library says wrongly that the group has no offset for ``partition``; ``committed``: None while it is pending.
+
+    librdkafka (2.16) forgets the look-up of a pending offset when a cooperative member joins again.
+    """
+
+    partition: InputPartition
+    committed: int | None
+
+
+class ForbiddenReset(msgspec.Struct, frozen=True):
+    """``error`` says that ``partition`` cannot be read on, and ``auto.offset.reset=error`` allows no other offset.
 
     ``start_is_unknown``: the group has not said yet where the partition starts.
     """
 
     partition: InputPartition
-    event: Any
+    error: Any
     start_is_unknown: bool
 
+    def given_committed(
+        self, answer: Mapping[InputPartition, CommittedOffset] | None
+    ) -> ForbiddenReset | StartForgotten:
+        """Decide about an ``error`` that names no offset, where the start is unknown; ``answer``: of the group.
 
-class LogTooShort(NamedTuple):
+        None, for no answer: the group may have an offset.
+        """
+        if not self.start_is_unknown or (answer is not None and self.partition not in answer):
+            return self
+        return StartForgotten(self.partition, None if answer is None else answer[self.partition].offset)
+
+
+class LogTooShort(msgspec.Struct, frozen=True):
     """The log of ``partition`` ends before the ``expected`` offset; the library has offered the record at ``found``."""
 
     partition: InputPartition
@@ -47,10 +79,10 @@ class LogTooShort(NamedTuple):
     found: int
 
 
-Refusal = ReplacedTopic | TruncatedLog | ForbiddenReset | LogTooShort
+Refusal = ReplacedTopic | MissingStart | TruncatedLog | StartForgotten | ForbiddenReset | LogTooShort
 
 
-class HandOver(NamedTuple):
+class HandOver(msgspec.Struct, frozen=True):
     """The ``runs`` that one call hands over, and those that go on ``waiting``.
 
     ``refusal``: why nothing is handed over. ``event``: what the state must be told first. ``misplaced``: the run after
@@ -69,7 +101,7 @@ class HandOver(NamedTuple):
         return messages_of(self.runs)
 
     @property
-    def has_events(self) -> bool:
+    def has_errors(self) -> bool:
         """Whether there are error events among its messages."""
         return any(run.is_error for run in self.runs)
 
@@ -88,12 +120,24 @@ class HandOver(NamedTuple):
         return HandOver(self.runs, self.waiting, None if self.runs else refusal)
 
 
+def standing_refusal(state: ConsumerState) -> Refusal | None:
+    """Return why nothing at all may be handed over, until the application chooses where a partition goes on.
+
+    A replaced topic refuses for good: its offsets were committed for another log.
+    """
+    if state.replaced_topics:
+        return ReplacedTopic(min(state.replaced_topics))
+    if not state.stopping:
+        return None
+    if missing := state.missing_starts:
+        return MissingStart(min(missing))
+    return next((TruncatedLog(*found) for found in state.truncations.items()), None)
+
+
 def next_hand_over(state: ConsumerState, count: int) -> HandOver:
     """Return what may be handed over of the first ``count`` messages that wait and are not paused."""
-    if state.replaced_topics:
-        return HandOver((), state.waiting, ReplacedTopic(next(iter(state.replaced_topics))))
-    if state.stopping and (truncations := state.truncations):
-        return HandOver((), state.waiting, TruncatedLog(*next(iter(truncations.items()))))
+    if (standing := standing_refusal(state)) is not None:
+        return HandOver((), state.waiting, standing)
     taken, waiting = take(state.waiting, count, state.paused)
     misplaced = state.first_misplaced(taken)
     end = len(taken) if misplaced is None else misplaced.at
@@ -106,7 +150,7 @@ def next_hand_over(state: ConsumerState, count: int) -> HandOver:
     if misplaced.shows_truncation:
         partition, misplacement = misplaced.run.partition, misplaced.misplacement
         before = _up_to(end, taken, waiting, TruncatedLog(partition, misplacement))
-        return before._replace(event=Truncated(partition, misplacement))
+        return replace(before, event=Truncated(partition, misplacement))
     return HandOver(taken[:end], (*taken[end:], *waiting), misplaced=misplaced)
 
 

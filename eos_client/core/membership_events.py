@@ -6,52 +6,52 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from eos_client.core.model import GroupGeneration, Partitions
 
 
-class Subscribed(NamedTuple):
+class Subscribed(msgspec.Struct, frozen=True, gc=False):
     """The library has taken a subscription to ``topics``, of which some may be patterns."""
 
     topics: tuple[str, ...]
 
 
-class TopicsAssigned(NamedTuple):
+class TopicsAssigned(msgspec.Struct, frozen=True, gc=False):
     """The application assigns partitions of ``topics``."""
 
     topics: frozenset[str]
 
 
-class AssignmentTakenOver(NamedTuple):
+class AssignmentTakenOver(msgspec.Struct, frozen=True, gc=False):
     """The application has assigned or unassigned partitions outside a rebalance callback."""
 
 
-class CallbackBegan(NamedTuple):
+class CallbackBegan(msgspec.Struct, frozen=True, gc=False):
     """A rebalance callback begins to handle ``partitions``."""
 
     partitions: Partitions
 
 
-class CallbackEnded(NamedTuple):
+class CallbackEnded(msgspec.Struct, frozen=True, gc=False):
     """A rebalance callback has handled ``partitions``."""
 
     partitions: Partitions
 
 
-class CallbackInterrupted(NamedTuple):
+class CallbackInterrupted(msgspec.Struct, frozen=True, gc=False):
     """An exception has interrupted our own half of a rebalance callback."""
 
 
-class ReplayBegan(NamedTuple):
+class ReplayBegan(msgspec.Struct, frozen=True, gc=False):
     """Interrupted callbacks are about to be replayed."""
 
 
-class Replayed(NamedTuple):
+class Replayed(msgspec.Struct, frozen=True, gc=False):
     """Interrupted callbacks were replayed."""
 
 
-class Assigned(NamedTuple):
+class Assigned(msgspec.Struct, frozen=True, gc=False):
     """The group gives us ``partitions``; what was lost unnoticed before was reported."""
 
     partitions: Partitions
@@ -59,27 +59,27 @@ class Assigned(NamedTuple):
     since_s: float
 
 
-class Followed(NamedTuple):
+class Followed(msgspec.Struct, frozen=True, gc=False):
     """An interrupted callback about no partition was replayed; what was lost unnoticed before was reported."""
 
     generation: GroupGeneration
     since_s: float
 
 
-class RevocationBegan(NamedTuple):
+class RevocationBegan(msgspec.Struct, frozen=True, gc=False):
     """The group takes partitions back, which are ours until they have `Departed`."""
 
     generation: GroupGeneration
     since_s: float
 
 
-class Departed(NamedTuple):
+class Departed(msgspec.Struct, frozen=True, gc=False):
     """``partitions`` are not ours any more: their revocation has ended, or they were lost."""
 
     partitions: Partitions
 
 
-class RejoinReported(NamedTuple):
+class RejoinReported(msgspec.Struct, frozen=True, gc=False):
     """At the revocation of ``partitions`` we turned out to have rejoined unnoticed, and all was reported as lost."""
 
     partitions: Partitions
@@ -87,23 +87,45 @@ class RejoinReported(NamedTuple):
     since_s: float
 
 
-class SyncBegan(NamedTuple):
+class SyncBegan(msgspec.Struct, frozen=True, gc=False):
     """The library's queue is about to be emptied."""
 
 
-class Synced(NamedTuple):
+class Synced(msgspec.Struct, frozen=True, gc=False):
     """The queue was emptied since ``generation`` was read, so no callback from before can be waiting."""
 
     generation: GroupGeneration
 
 
-class Leaving(NamedTuple):
+class Leaving(msgspec.Struct, frozen=True, gc=False):
     """``close()`` has begun."""
 
 
-class RevokedBeforeClose(NamedTuple):
+class RevokedBeforeClose(msgspec.Struct, frozen=True, gc=False):
     """All partitions of a static member are about to be revoked, ahead of the library's own callback."""
 
 
-class Closed(NamedTuple):
+class Closed(msgspec.Struct, frozen=True, gc=False):
     """The group was left for good."""
+
+
+MembershipEvent = (
+    Subscribed
+    | TopicsAssigned
+    | AssignmentTakenOver
+    | CallbackBegan
+    | CallbackEnded
+    | CallbackInterrupted
+    | ReplayBegan
+    | Replayed
+    | Assigned
+    | Followed
+    | RevocationBegan
+    | Departed
+    | RejoinReported
+    | SyncBegan
+    | Synced
+    | Leaving
+    | RevokedBeforeClose
+    | Closed
+)

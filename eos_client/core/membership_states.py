@@ -154,7 +154,7 @@ class MembershipState(NamedTuple):
         return None if self.is_revoked_early or (partitions and not known) else known
 
 
-def apply(state: MembershipState, event: Any) -> MembershipState:
+def apply(state: MembershipState, event: events.MembershipEvent) -> MembershipState:
     """Return the state after ``event``. Pure; every change of a consumer's membership is a case here."""
     change = _CHANGES.get(type(event))
     if change is None:

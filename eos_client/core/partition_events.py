@@ -6,32 +6,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition, Partitions
 from eos_client.core.record_runs import Run
 
 
-class CallBegan(NamedTuple):
+class CallBegan(msgspec.Struct, frozen=True, gc=False):
     """A call that may take records from the library begins."""
 
 
-class CallEnded(NamedTuple):
+class CallEnded(msgspec.Struct, frozen=True, gc=False):
     """The call has ended without records for the application, as it should or with an error of its own."""
 
 
-class LibraryCallBegan(NamedTuple):
+class LibraryCallBegan(msgspec.Struct, frozen=True, gc=False):
     """The library is called, and may run callbacks."""
 
 
-class Assigned(NamedTuple):
+class Assigned(msgspec.Struct, frozen=True, gc=False):
     """``partitions`` were assigned; with ``latest``, their start has to be committed."""
 
     partitions: Partitions
 
 
-class AssignedByHand(NamedTuple):
+class AssignedByHand(msgspec.Struct, frozen=True, gc=False):
     """The application assigns ``partitions``, instead of all others where it ``replaces`` them.
 
     ``without_group``: nobody else looks up where they start.
@@ -42,62 +43,63 @@ class AssignedByHand(NamedTuple):
     without_group: bool
 
 
-class UnassignedByHand(NamedTuple):
+class UnassignedByHand(msgspec.Struct, frozen=True, gc=False):
     """The application takes ``partitions`` from the assignment; their work can still be committed."""
 
     partitions: Partitions
 
 
-class Retained(NamedTuple):
+class Retained(msgspec.Struct, frozen=True, gc=False):
     """``partitions`` were lost unnoticed and are assigned again: they go on at the group's committed offsets."""
 
     partitions: Partitions
 
 
-class Departed(NamedTuple):
+class Departed(msgspec.Struct, frozen=True, gc=False):
     """``partitions`` have left; their work stays, so that the gate refuses to commit it."""
 
     partitions: Partitions
 
 
-class EndsFound(NamedTuple):
+class EndsFound(msgspec.Struct, frozen=True, gc=False):
     """By partition, the end of the log and how many offsets it holds: where it starts without a committed offset."""
 
     ends: Mapping[InputPartition, tuple[int, int]]
 
 
-class StartsFound(NamedTuple):
+class StartsFound(msgspec.Struct, frozen=True, gc=False):
     """The group's stable committed offsets; None: it has none, and ``auto.offset.reset`` says what that means."""
 
     starts: Mapping[InputPartition, CommittedOffset | None]
 
 
-class StartEpochDropped(NamedTuple):
-    """The leader epoch of the start of ``partition``, which lies beyond the end of its log, is not to be validated."""
+class LogEndFound(msgspec.Struct, frozen=True, gc=False):
+    """The log of ``partition``, whose first record is awaited, ends at ``end``."""
 
     partition: InputPartition
+    end: int
 
 
-class Fetched(NamedTuple):
+class Fetched(msgspec.Struct, frozen=True, gc=False):
     """The library has brought ``runs``."""
 
     runs: tuple[Run, ...]
 
 
-class Passed(NamedTuple):
+class Passed(msgspec.Struct, frozen=True, gc=False):
     """Offsets without records precede the first record; each run is empty and begins where the library is."""
 
     runs: tuple[Run, ...]
 
 
-class EventsTaken(NamedTuple):
+class ErrorsTaken(msgspec.Struct, frozen=True, gc=False):
     """The error events among ``runs``, the first to wait, were acted on; ``waiting`` is what waits after them."""
 
     runs: tuple[Run, ...]
     waiting: tuple[Run, ...]
 
 
-class HandedOver(NamedTuple):
+class HandedOver(msgspec.Struct, frozen=True, gc=False):
     """``runs`` are handed over, and ``waiting`` is what is left; ``generation``: the one that is synced."""
 
     runs: tuple[Run, ...]
@@ -105,37 +107,37 @@ class HandedOver(NamedTuple):
     generation: GroupGeneration
 
 
-class PutBack(NamedTuple):
+class PutBack(msgspec.Struct, frozen=True, gc=False):
     """``runs``, the unprocessed end of what was handed over last, come first in the next call."""
 
     runs: tuple[Run, ...]
 
 
-class Processed(NamedTuple):
+class Processed(msgspec.Struct, frozen=True, gc=False):
     """Everything handed over so far was processed, and its outputs were written."""
 
 
-class Committed(NamedTuple):
+class Committed(msgspec.Struct, frozen=True, gc=False):
     """The group has committed these offsets."""
 
     offsets: Mapping[InputPartition, int]
 
 
-class WorkForgotten(NamedTuple):
+class WorkForgotten(msgspec.Struct, frozen=True, gc=False):
     """What was handed over of ``partitions`` is not to be committed."""
 
     partitions: Partitions
 
 
-class Aborted(NamedTuple):
+class Aborted(msgspec.Struct, frozen=True, gc=False):
     """All work was aborted: every partition that is still ours goes back to its first uncommitted record."""
 
 
-class WaitingGivenBack(NamedTuple):
+class WaitingGivenBack(msgspec.Struct, frozen=True, gc=False):
     """The library is to fetch again what waits: this member may keep its partitions though it leaves a subscription."""
 
 
-class Chosen(NamedTuple):
+class Chosen(msgspec.Struct, frozen=True, gc=False):
     """The application lets ``partition`` go on at ``offset``, maybe a logical one, under the leader ``epoch``.
 
     ``offset``: None where it leaves that to the group.
@@ -146,83 +148,123 @@ class Chosen(NamedTuple):
     epoch: int | None = None
 
 
-class WorkTakenBack(NamedTuple):
+class WorkTakenBack(msgspec.Struct, frozen=True, gc=False):
     """Unprocessed records from ``offset`` on count as not consumed: the application has sought to there."""
 
     partition: InputPartition
     offset: int
 
 
-class Sought(NamedTuple):
+class Sought(msgspec.Struct, frozen=True, gc=False):
     """The library goes on at ``offset``."""
 
     partition: InputPartition
     offset: int
 
 
-class RewindsRepeated(NamedTuple):
+class RewindsRepeated(msgspec.Struct, frozen=True, gc=False):
     """``partitions`` of which nothing has come since their rewind are to be sought again."""
 
     partitions: Partitions
 
 
-class Misplaced(NamedTuple):
+class Misplaced(msgspec.Struct, frozen=True, gc=False):
     """Records before the next offset of ``partition`` have come: it is to be sought again."""
 
     partition: InputPartition
 
 
-class Truncated(NamedTuple):
+class Truncated(msgspec.Struct, frozen=True, gc=False):
     """The log of ``partition`` was truncated (KIP-320)."""
 
     partition: InputPartition
     misplacement: Misplacement
 
 
-class TopicReplaced(NamedTuple):
+class TopicReplaced(msgspec.Struct, frozen=True, gc=False):
     """``topic`` was deleted and created again; ``partitions`` are those of it that are assigned."""
 
     topic: str
     partitions: Partitions
 
 
-class Paused(NamedTuple):
+class Paused(msgspec.Struct, frozen=True, gc=False):
     """The application has paused ``partitions``."""
 
     partitions: Partitions
 
 
-class Resumed(NamedTuple):
+class Resumed(msgspec.Struct, frozen=True, gc=False):
     """The application has resumed ``partitions``."""
 
     partitions: Partitions
 
 
-class LibraryPauses(NamedTuple):
+class LibraryPauses(msgspec.Struct, frozen=True, gc=False):
     """The library is about to pause ``partitions``."""
 
     partitions: Partitions
 
 
-class LibraryResumed(NamedTuple):
+class LibraryResumed(msgspec.Struct, frozen=True, gc=False):
     """The library fetches ``partitions`` again."""
 
     partitions: Partitions
 
 
-class PauseOfAllBegan(NamedTuple):
+class PauseOfAllBegan(msgspec.Struct, frozen=True, gc=False):
     """Every partition is about to be paused: the consumer only serves callbacks for a while."""
 
 
-class PauseOfAllEnded(NamedTuple):
+class PauseOfAllEnded(msgspec.Struct, frozen=True, gc=False):
     """The consumer fetches records again; what was paused for that while is to be resumed."""
 
 
-class Closed(NamedTuple):
+class Closed(msgspec.Struct, frozen=True, gc=False):
     """The consumer is closed: nothing is handed over any more."""
 
 
-class Interrupted(NamedTuple):
+class Interrupted(msgspec.Struct, frozen=True, gc=False):
     """A call was broken off: records may be missing. ``positions``: where the library is in each assigned partition."""
 
     positions: Mapping[InputPartition, int]
+
+
+PartitionEvent = (
+    CallBegan
+    | CallEnded
+    | LibraryCallBegan
+    | Assigned
+    | AssignedByHand
+    | UnassignedByHand
+    | Retained
+    | Departed
+    | EndsFound
+    | StartsFound
+    | LogEndFound
+    | Fetched
+    | Passed
+    | ErrorsTaken
+    | HandedOver
+    | PutBack
+    | Processed
+    | Committed
+    | WorkForgotten
+    | Aborted
+    | WaitingGivenBack
+    | Chosen
+    | WorkTakenBack
+    | Sought
+    | RewindsRepeated
+    | Misplaced
+    | Truncated
+    | TopicReplaced
+    | Paused
+    | Resumed
+    | LibraryPauses
+    | LibraryResumed
+    | PauseOfAllBegan
+    | PauseOfAllEnded
+    | Closed
+    | Interrupted
+)

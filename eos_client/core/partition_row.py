@@ -72,7 +72,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     """The leader epoch that was committed with ``offset``."""
     end: int | None = None
     """Where it starts if the group has no offset."""
-    passed_over: int = 0
+    skipped_by_latest: int = 0
     """How many offsets of the log ``latest`` passes over."""
 
     @property
@@ -164,7 +164,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         return self.attempts < SEEK_ATTEMPTS_MAX
 
     @property
-    def is_plain(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether nothing is due for it, and all that is fetched of it may be handed over."""
         return (
             self.start is None

@@ -66,7 +66,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
 
     reset_policy: ResetPolicy = ResetPolicy.EARLIEST
     rows: Mapping[InputPartition, PartitionRow] = _NO_ROWS
-    not_plain: Partitions = NO_PARTITIONS
+    unsettled: Partitions = NO_PARTITIONS
     """Partitions with something due, or with records to come that may have to be dropped.
 
     Whatever is fetched of other partitions is appended to ``waiting`` without a look at their rows.
@@ -129,12 +129,12 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     @property
     def withheld(self) -> Partitions:
         """The partitions of which nothing may be fetched until their start is known."""
-        return frozenset(p for p in self.not_plain if self.rows[p].is_withheld)
+        return frozenset(p for p in self.unsettled if self.rows[p].is_withheld)
 
     @property
     def awaiting_first(self) -> Partitions:
         """The partitions whose start the library may still look up."""
-        return frozenset(p for p in self.not_plain if self.rows[p].awaits_first_record)
+        return frozenset(p for p in self.unsettled if self.rows[p].awaits_first_record)
 
     @property
     def pausable(self) -> Partitions:
@@ -144,7 +144,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     @property
     def sought_without_records(self) -> Partitions:
         """The partitions of which nothing has come since they were sought, so that the library may be elsewhere."""
-        return frozenset(p for p in self.not_plain if self.rows[p].fetched_up_to is not None)
+        return frozenset(p for p in self.unsettled if self.rows[p].fetched_up_to is not None)
 
     def shown_offset(self, partition: InputPartition, library_offset: int) -> int | None:
         """Return the offset of the next record of ``partition`` to hand over; None where it is not known.
@@ -198,7 +198,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     def due_starts(self, arrived: Iterable[Run], *, is_time: bool) -> Partitions:
         """Return the partitions whose start must be asked for: records have ``arrived``, or it is time to ask again."""
         rows = self.rows
-        came = {run.partition for run in arrived if not run.is_error and run.partition in self.not_plain}
+        came = {run.partition for run in arrived if not run.is_error and run.partition in self.unsettled}
         asked = {p for p in came if rows[p].start_is_unknown and not rows[p].is_withheld}
         if is_time:
             asked.update(p for p in self.asking if rows[p].start_is_unknown and rows[p].is_withheld)
@@ -207,7 +207,14 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     @property
     def unknown_starts(self) -> Partitions:
         """The partitions whose start is not known, but for those that have none."""
-        return frozenset(p for p in self.not_plain if self.rows[p].start_is_unknown)
+        return frozenset(p for p in self.unsettled if self.rows[p].start_is_unknown)
+
+    def due_log_ends(self, arrived: Iterable[Run]) -> Partitions:
+        """Return the partitions whose log may end before their start: earlier records have ``arrived``."""
+        starts = ((run, self.row(run.partition).start) for run in arrived if not run.is_error)
+        return frozenset(
+            run.partition for run, start in starts if start is not None and start.may_lie_beyond_the_end(run)
+        )
 
     @property
     def due_start_commits(self) -> Partitions:
@@ -252,7 +259,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         return None
 
 
-def apply(state: ConsumerState, event: Any) -> ConsumerState:
+def apply(state: ConsumerState, event: events.PartitionEvent) -> ConsumerState:
     """Return the state after ``event``. Pure; every change of a consumer's state is a case here."""
     change = _CHANGES.get(type(event))
     if change is None:
@@ -279,16 +286,16 @@ def _with_rows(state: ConsumerState, changed: Mapping[InputPartition, PartitionR
         return state
     state = _with_work(state, changed)
     keys = frozenset(changed)
-    not_plain = {p: row for p, row in changed.items() if not row.is_plain}
-    if not not_plain and state.not_plain.isdisjoint(keys):
+    unsettled = {p: row for p, row in changed.items() if not row.is_settled}
+    if not unsettled and state.unsettled.isdisjoint(keys):
         return state
     return replace(
         state,
-        not_plain=_among(state.not_plain, keys, not_plain.keys()),
-        due=_among(state.due, keys, {p for p, row in not_plain.items() if row.has_due_call}),
-        asking=_among(state.asking, keys, {p for p, row in not_plain.items() if row.has_due_question}),
-        stopping=_among(state.stopping, keys, {p for p, row in not_plain.items() if row.stops_all}),
-        paused=_among(state.paused, keys, {p for p, row in not_plain.items() if row.paused_by_application}),
+        unsettled=_among(state.unsettled, keys, unsettled.keys()),
+        due=_among(state.due, keys, {p for p, row in unsettled.items() if row.has_due_call}),
+        asking=_among(state.asking, keys, {p for p, row in unsettled.items() if row.has_due_question}),
+        stopping=_among(state.stopping, keys, {p for p, row in unsettled.items() if row.stops_all}),
+        paused=_among(state.paused, keys, {p for p, row in unsettled.items() if row.paused_by_application}),
     )
 
 
@@ -372,10 +379,10 @@ def _started_anew(state: ConsumerState, partitions: Partitions) -> ConsumerState
 
 def _ends_found(state: ConsumerState, event: events.EndsFound) -> ConsumerState:
     changed = {}
-    for partition, (end, passed_over) in event.ends.items():
+    for partition, (end, skipped_by_latest) in event.ends.items():
         row = state.row(partition)
         if row.start is not None:
-            changed[partition] = replace(row, start=replace(row.start, end=end, passed_over=passed_over))
+            changed[partition] = replace(row, start=replace(row.start, end=end, skipped_by_latest=skipped_by_latest))
     return _with_rows(state, changed)
 
 
@@ -393,7 +400,7 @@ def _starts_found(state: ConsumerState, event: events.StartsFound) -> ConsumerSt
                 epoch=committed.leader_epoch,
                 needs_commit=False,
                 end=None,
-                passed_over=0,
+                skipped_by_latest=0,
             )
         is_withheld = row.start.phase is StartPhase.WITHHELD
         row = replace(row, start=start)
@@ -401,10 +408,11 @@ def _starts_found(state: ConsumerState, event: events.StartsFound) -> ConsumerSt
     return _with_rows(state, changed)
 
 
-def _start_epoch_dropped(state: ConsumerState, event: events.StartEpochDropped) -> ConsumerState:
+def _log_end_found(state: ConsumerState, event: events.LogEndFound) -> ConsumerState:
     row = state.row(event.partition)
-    if row.start is None:
+    if row.start is None or event.end >= row.start.goal:
         return state
+    # Without the epoch, librdkafka reports the start beyond the end at once; with it, only when a record is written.
     return _with_rows(state, {event.partition: replace(row, start=replace(row.start, epoch=None))})
 
 
@@ -412,7 +420,7 @@ def _start_epoch_dropped(state: ConsumerState, event: events.StartEpochDropped) 
 
 
 def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
-    if not state.not_plain and not state.departed:
+    if not state.unsettled and not state.departed:
         return replace(state, waiting=(*state.waiting, *event.runs))
     ours = without_partitions(event.runs, state.departed)
     if len(ours) < len(event.runs):
@@ -420,7 +428,7 @@ def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
     changed: dict[InputPartition, PartitionRow] = {}
     remaining = []
     for run in ours:
-        if not run.is_error and run.partition in state.not_plain:
+        if not run.is_error and run.partition in state.unsettled:
             row, remains = changed.get(run.partition, state.row(run.partition)).received(run)
             changed[run.partition] = row
             if not remains:
@@ -430,11 +438,11 @@ def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
 
 
 def _passed(state: ConsumerState, event: events.Passed) -> ConsumerState:
-    of_these = (run for run in event.runs if run.partition in state.not_plain)
+    of_these = (run for run in event.runs if run.partition in state.unsettled)
     return _with_rows(state, {run.partition: state.row(run.partition).received(run)[0] for run in of_these})
 
 
-def _events_taken(state: ConsumerState, event: events.EventsTaken) -> ConsumerState:
+def _errors_taken(state: ConsumerState, event: events.ErrorsTaken) -> ConsumerState:
     return replace(state, waiting=(*(run for run in event.runs if not run.is_error), *event.waiting))
 
 
@@ -629,10 +637,10 @@ _CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
     events.Departed: _departed,
     events.EndsFound: _ends_found,
     events.StartsFound: _starts_found,
-    events.StartEpochDropped: _start_epoch_dropped,
+    events.LogEndFound: _log_end_found,
     events.Fetched: _fetched,
     events.Passed: _passed,
-    events.EventsTaken: _events_taken,
+    events.ErrorsTaken: _errors_taken,
     events.HandedOver: _handed_over,
     events.PutBack: _put_back,
     events.Processed: lambda state, _: replace(state, unprocessed=NO_PARTITIONS),

@@ -136,17 +136,17 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._shutdown = shutdown = Shutdown(config.shutdown_timeout_s, clock)
         self._consumer = _consumer(config, clients, hook, self.counters)
         self._producer = _producer(config, clients, hook, self.counters)
-        self._member = self._consumer.member
-        self._events = InputEvents(self._member, hook)
-        self._credentials = RefusedCredentials(self._member, config.recovery_timeout_s, clock)
-        self._missing = MissingTopics(self._member, self._topics, clock, are_confirmed=True)
-        self._adapter = self._producer.adapter
+        self._consumer_adapter = self._consumer.adapter
+        self._events = InputEvents(self._consumer_adapter, hook)
+        self._credentials = RefusedCredentials(self._consumer_adapter, config.recovery_timeout_s, clock)
+        self._missing = MissingTopics(self._consumer_adapter, self._topics, clock, are_confirmed=True)
+        self._producer_adapter = self._producer.adapter
         self.session = session = self._producer.session(self._consumer)
         self._event_loop = event_loop_of(given)
         self._failed = failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
         made = with_serialisers(given, config, output_topic, takes_batches=takes_batches)
         self._outputs = RecordOutputs(made, failed, session, output_topic, takes_batches=takes_batches, begins=begins)
-        self._poll_limit_s = poll_limit_ms(self._member.settings) / 1000
+        self._poll_limit_s = poll_limit_ms(self._consumer_adapter.settings) / 1000
         self._size = TransactionSize(config.max_records)
         self._pace = TransactionPace(self._size, config.commit_interval_s, clock)
         self._aborts = RepeatedAborts(config.recovery_timeout_s, self._poll_limit_s)
@@ -168,7 +168,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         none, to a standby), every rebalance callback was served, no named topic is missing, and the gate would let a
         commit pass.
         """
-        membership = self._member.membership
+        membership = self._consumer_adapter.membership
         return health_of(
             LoopVitals(
                 self._clock(),
@@ -204,7 +204,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _run_once(self, *, until_end: bool) -> bool:
         self._claim()
-        self._until_end = UntilEnd(self._member, self._clock) if until_end else None
+        self._until_end = UntilEnd(self._consumer_adapter, self._clock) if until_end else None
         try:
             with StopSignals(self.stop):
                 self._run()
@@ -255,12 +255,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     @property
     def _must_repeat(self) -> bool:
         """Whether records of an aborted transaction must be processed again before the loop ends."""
-        return self._shutdown.must_repeat(self._pace.records, self._member.membership.state.assigned)
+        return self._shutdown.must_repeat(self._pace.records, self._consumer_adapter.membership.state.assigned)
 
     def stop(self, reason: str = "stop() was called") -> None:
         """Ask the loop to stop; returns at once and may be called from any thread or a signal handler."""
         self._shutdown.request(reason)
-        self._adapter.registration.set_deadline(self._shutdown.ends_at)
+        self._producer_adapter.registration.set_deadline(self._shutdown.ends_at)
 
     def close(self) -> None:
         """Leave the group and release the clients, within ``shutdown_timeout_s``. Open work is aborted first.
@@ -318,9 +318,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         limit_s = self.config.start_timeout_s
         outputs = {t for t in (self._output_topic, self.config.dead_letter_topic) if t is not None}
         try:
-            require_topics(self._member, self._topics, limit_s, self._clock)
+            require_topics(self._consumer_adapter, self._topics, limit_s, self._clock)
             self._producer.init_transactions(limit_s)
-            require_output_topics(self._adapter, outputs, limit_s, self._clock)
+            require_output_topics(self._producer_adapter, outputs, limit_s, self._clock)
             self._consumer.subscribe(self._topics)
         except errors.ClusterUnavailableError as error:
             if self._shutdown.reason is None:
@@ -361,13 +361,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._work_on(batch)
             if not self._is_due():
                 return None
-            work = frozenset(self._member.positions)
+            work = frozenset(self._consumer_adapter.positions)
             ending = self.session.end()
         except errors.UnknownOutcomeError as error:
             self._hook(ClientReported(client="producer", error=str(error)))
             self._apply_endings()
             self._failed.unresolved()
-            self._failed.aborted(self._member.membership.state.assigned)
+            self._failed.aborted(self._consumer_adapter.membership.state.assigned)
             self._pace.end()
             return None
         except StoppedMeanwhileError as error:
@@ -378,7 +378,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             return None
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             brings_progress = isinstance(error, RefusedRecordsError)
-            work = work or frozenset(self._member.positions)
+            work = work or frozenset(self._consumer_adapter.positions)
             ending = self.session.recover(error)
         return ending, work, brings_progress
 
@@ -392,14 +392,14 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
                 return []
             first = self._consumer.poll(self.config.poll_timeout_s)
             if first is None:
-                self._adapter.calls.drain_events()
+                self._producer_adapter.calls.drain_events()
                 self._credentials.raise_if_refused()
                 self._take_passed()
                 return []
             self._pace.begin()
             if not self._outputs.prefers_whole_batches:
                 return [first]
-            self._member.put_back([first])  # it comes first in its batch, and counts once
+            self._consumer_adapter.put_back([first])  # it comes first in its batch, and counts once
         poll_s = self.config.poll_timeout_s
         if not self.session.is_held:
             poll_s = min(poll_s, self._pace.left_s)
@@ -409,7 +409,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """Begin a transaction for the offsets without records behind the last record, so that the group's lag is 0."""
         if (now := self._clock()) >= self._look_at:
             self._look_at = now + LOOK_INTERVAL_S
-            if self._member.hand_over_passed():
+            if self._consumer_adapter.hand_over_passed():
                 self._pace.begin()
 
     def _is_due(self) -> bool:
@@ -422,7 +422,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
         A batch transform may be slow on small batches, so it gets the batch whole.
         """
-        if self._member.has_handed_over_events:
+        if self._consumer_adapter.has_handed_over_errors:
             batch = self._events.records(batch)
         write = self._outputs.write_one_by_one if self._size.one_by_one else self._outputs.write
         pace, done = self._pace, 0
@@ -433,14 +433,14 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             pace.end_stride()
             done += len(stride)
             if done < len(batch) and (self._is_due() or self._shutdown.reason is not None):
-                self._member.put_back(batch[done:])
+                self._consumer_adapter.put_back(batch[done:])
                 return
 
     # -- endings -------------------------------------------------------------------------------------------------
 
     def _apply_endings(self) -> None:
         endings = self.session.endings
-        self._failed.apply_endings(endings.commits, endings.aborts, self._member.membership.state.assigned)
+        self._failed.apply_endings(endings.commits, endings.aborts, self._consumer_adapter.membership.state.assigned)
 
     def _record_outcome(self, ending: Ending, work: Partitions, *, brings_progress: bool) -> None:
         """Record how a transaction ended; ``brings_progress``: an abort shows which records were refused."""
@@ -452,7 +452,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if ending.outcome is Outcome.COMMITTED:
             if cost.records:
                 self._shutdown.committed(cost.records)
-                self._size.committed(self._adapter.flush_share)
+                self._size.committed(self._producer_adapter.flush_share)
                 self._aborts.progress()
         elif not cost.records:
             pass  # offsets without records: the next look repeats their commit
@@ -460,15 +460,17 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._shutdown.expect_redelivery(cost.records, work)
             self._aborts.progress()
         else:
-            self._aborts.aborted(work, self._member.membership.state.assigned, cost, ending.reason)
+            self._aborts.aborted(work, self._consumer_adapter.membership.state.assigned, cost, ending.reason)
             self._pause()
 
     def _can_shrink(self, cost: TransactionCost) -> bool:
         """Shrink the next transaction if that may help after an abort; returns whether it does for certain."""
-        if self._adapter.take_refusal_reason():
+        if self._producer_adapter.take_refusal_reason():
             return self._size.narrow(cost.records)
-        has_flushed_in_vain = self._adapter.flush_share >= 1.0  # for too many outputs, or for a cluster that is away
-        was_open_too_long = has_timed_out(cost.work_s, self._adapter.library.transaction_timeout_s)
+        has_flushed_in_vain = (
+            self._producer_adapter.flush_share >= 1.0
+        )  # for too many outputs, or for a cluster that is away
+        was_open_too_long = has_timed_out(cost.work_s, self._producer_adapter.library.transaction_timeout_s)
         is_too_slow = was_open_too_long or self._aborts.is_eviction(cost)
         return (is_too_slow or has_flushed_in_vain) and self._size.shrink_to_one() and is_too_slow
 
@@ -476,15 +478,15 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """Wait after repeated aborts."""
         if self._aborts.pause_s:
             began_at = self._clock()
-            self._member.fetching.wait_while_paused(self._aborts.pause_s)
+            self._consumer_adapter.fetching.wait_while_paused(self._aborts.pause_s)
             self._aborts.record_pause(self._clock() - began_at)
 
     def _drain(self) -> None:
         """Commit the open transaction, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
-        deadline, work = self._shutdown.ends_at, frozenset(self._member.positions)
+        deadline, work = self._shutdown.ends_at, frozenset(self._consumer_adapter.positions)
         ending = self.session.end()
         while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
-            self._member.fetching.wait_while_paused(self.config.poll_timeout_s)
+            self._consumer_adapter.fetching.wait_while_paused(self.config.poll_timeout_s)
             ending = self.session.end()
         if ending.outcome is Outcome.SKIPPED:
             self.session.abort("the loop was stopped while the gate was closed")

@@ -20,8 +20,8 @@ class UntilEnd:
     Once all of them were handed over, it asks for the group's committed offsets.
     """
 
-    def __init__(self, member: ConfluentConsumer, clock: Clock) -> None:
-        self._member = member
+    def __init__(self, consumer: ConfluentConsumer, clock: Clock) -> None:
+        self._consumer = consumer
         self._clock = clock
         self._ends = InputEnds()
         self._handed_up_to: Mapping[InputPartition, int] = {}
@@ -35,31 +35,31 @@ class UntilEnd:
         if (now := self._clock()) < self._look_at:
             return None
         self._look_at = now + LOOK_INTERVAL_S
-        membership = self._member.membership
+        membership = self._consumer.membership
         is_without = membership.state.is_assigned and not membership.state.assigned
         if self._ends.are_awaited_in_vain(membership.state.synced_generation if is_without else None, now):
             return NO_PARTITION
         return READ_TO_THE_END if membership.state.assigned and self._is_read() else None
 
     def _is_read(self) -> bool:
-        assigned, before = self._member.membership.state.assigned, self._handed_up_to
+        assigned, before = self._consumer.membership.state.assigned, self._handed_up_to
         if not self._look_up(self._ends.lacking(assigned)):
             return False
-        self._handed_up_to = self._member.state.next_offsets
+        self._handed_up_to = self._consumer.state.next_offsets
         left = self._ends.behind(self._handed_up_to) or self._not_committed(assigned)
         if left and self._handed_up_to == before:  # retention may have deleted what is left
             self._look_up(left)
         return not left
 
     def _not_committed(self, assigned: Partitions) -> Partitions:
-        committed = self._member.library.committed_offsets(assigned)
+        committed = self._consumer.library.committed_offsets(assigned)
         if committed is None:
             return assigned
         return self._ends.behind({p: committed[p].offset if p in committed else 0 for p in assigned})
 
     def _look_up(self, partitions: Iterable[InputPartition]) -> bool:
         for partition in sorted(partitions):
-            if (span := self._member.library.span_of(partition)) is None:
+            if (span := self._consumer.library.span_of(partition)) is None:
                 return False
             self._ends.record(partition, *span)
         return True

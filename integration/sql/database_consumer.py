@@ -91,7 +91,7 @@ class DatabaseConsumer:
         return DatabaseTransaction(self, max_records, timeout_s)
 
     def _pause(self, seconds: float) -> None:
-        self._consumer.member.fetching.wait_while_paused(seconds)
+        self._consumer.adapter.fetching.wait_while_paused(seconds)
 
     def _begin(self, max_records: int, timeout_s: float) -> tuple[Connection, list[Any]]:
         records = self._consumer.consume(max_records, timeout_s)

@@ -229,7 +229,7 @@ class ApplicationMember:
             except KafkaException as error:
                 self.environment.count(f"commit raised {type(error).__name__}")
         self.environment.watch()
-        if self.consumer.member.plain.uses:
+        if self.consumer.adapter.plain.uses:
             self._refused("a block after commit()", lambda: self.producer.transaction(self.consumer))
         self.consumer.close()
         self._build_consumer()

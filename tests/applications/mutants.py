@@ -27,7 +27,6 @@ from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer import confluent_consumer, library_consumer
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.plain_offsets import PlainOffsets
-from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.library_producer import LibraryProducer
@@ -179,7 +178,13 @@ def _revocation_is_not_undone() -> Patch:
 @contextlib.contextmanager
 def _goes_on_without_a_start() -> Iterator[None]:
     unheard = mock.patch.object(record_runs, "RESET_FORBIDDEN", "")
-    with unheard, mock.patch.object(StartOffsets, "require_starts", return_value=None):
+    refusal = hand_over.standing_refusal
+
+    def without_missing(state: ConsumerState) -> hand_over.Refusal | None:
+        found = refusal(state)
+        return None if isinstance(found, hand_over.MissingStart) else found
+
+    with unheard, mock.patch.object(hand_over, "standing_refusal", without_missing):
         yield
 
 

@@ -64,10 +64,10 @@ def fill(bootstrap: str, topic: str, partitions: int) -> None:
 def consume_all(consumer: EosConsumer, partitions: int) -> None:
     """Until there is uncommitted work on every partition."""
     deadline_s = time.monotonic() + CONSUME_TIMEOUT_S
-    while len(consumer.member.positions) < partitions:
+    while len(consumer.adapter.positions) < partitions:
         consumer.consume(500, 0.1)
         if time.monotonic() > deadline_s:
-            raise TimeoutError(f"records of {len(consumer.member.positions)} of {partitions} partitions after 60 s")
+            raise TimeoutError(f"records of {len(consumer.adapter.positions)} of {partitions} partitions after 60 s")
 
 
 def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
@@ -76,20 +76,20 @@ def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
     fill(bootstrap, topic, partitions)
     settings = {"bootstrap.servers": bootstrap, "group.id": topic, "group.protocol": "consumer"}
     consumer = EosConsumer(settings, hook=quiet)
-    attempts = CommitAttempts(consumer.member, quiet, MONOTONIC_CLOCK)
+    attempts = CommitAttempts(consumer.adapter, quiet, MONOTONIC_CLOCK)
     consumer.subscribe([topic])
     consume_all(consumer, partitions)
 
     def check() -> tuple[CommitRuling, MembershipSnapshot]:
-        return attempts.decide_after_callbacks(lambda: consumer.member.positions)
+        return attempts.decide_after_callbacks(lambda: consumer.adapter.positions)
 
     ruling, snapshot = check()
     if ruling.decision is not CommitDecision.COMMIT:
         raise RuntimeError(f"the gate is to be measured open, but rules {ruling}")
-    attempt = CommitAttempt(consumer.member.positions, snapshot.generation, generation_is_synced=True)
+    attempt = CommitAttempt(consumer.adapter.positions, snapshot.generation, generation_is_synced=True)
     decide_us = timed_us(lambda: consumer.gate.decide(attempt))
     check_us = timed_us(check)
-    serve_us = timed_us(consumer.member.fetching.serve_callbacks)
+    serve_us = timed_us(consumer.adapter.fetching.serve_callbacks)
     consumer.close()
     median_us = statistics.median(check_us)
     p99_us = statistics.quantiles(check_us, n=100)[98]

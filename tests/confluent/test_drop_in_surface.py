@@ -20,7 +20,7 @@ NEWER = {"cluster_id"}
 """Of confluent_kafka 2.16; with 2.15 the call raises the AttributeError that confluent_kafka's own client raises."""
 
 OURS_OF_CONSUMERS = {"close_within", "counters", "gate", "settings"}
-PARTS_OF_CONSUMERS = {"member", "open_work"}
+PARTS_OF_CONSUMERS = {"adapter", "open_work"}
 """For this package's own producers and loop, which talk to the parts."""
 
 OURS_OF_PRODUCERS = {"close", "counters", "limits", "settings", "transaction", "transactional_id"}

@@ -112,5 +112,5 @@ def test_a_count_that_is_no_integer_is_refused_before_the_client_library_is_aske
     consumer = member(bootstrap)
     with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
         consumer.consume(count, 0)
-    assert not consumer.member.library.may_keep_a_record
+    assert not consumer.adapter.library.may_keep_a_record
     consumer.close()

@@ -10,10 +10,9 @@ from confluent_kafka import KafkaException
 from eos_client.confluent.consumer.partition_table import PartitionTable
 from eos_client.confluent.consumer.start_offsets import _REPORT_AFTER_S, _RETRY_INTERVAL_S, StartOffsets
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
-from eos_client.core.partition_events import Assigned, CallBegan, Fetched, StartsFound
+from eos_client.core.partition_events import Assigned, Fetched, StartsFound
 from eos_client.core.partition_row import ResetPolicy
 from eos_client.core.record_runs import Run
-from eos_client.errors import InputPositionError
 from eos_client.testing.simulator import SimulatedClock
 from tests.core.fetched_messages import ONE, ZERO
 
@@ -211,8 +210,8 @@ def test_with_latest_the_end_is_committed_as_the_start(latest):
 
 def test_what_lies_before_the_start_is_counted_once(latest):
     latest.starts.commit_missing()
-    assert latest.starts.take_passed_over() == {ZERO: 15}
-    assert latest.starts.take_passed_over() == {}
+    assert latest.starts.take_skipped_by_latest() == {ZERO: 15}
+    assert latest.starts.take_skipped_by_latest() == {}
 
 
 def test_a_committed_start_is_not_committed_again(latest):
@@ -227,7 +226,7 @@ def test_an_end_that_may_not_be_committed_yet_stays_the_start(latest):
     latest.may_commit = False
     latest.starts.commit_missing()
     assert latest.table.state.unknown_starts == latest.table.state.due_start_commits == BOTH
-    assert latest.starts.take_passed_over() == {}
+    assert latest.starts.take_skipped_by_latest() == {}
     latest.library.spans = {ZERO: (5, 99), ONE: (0, 99)}
     latest.may_commit = True
     latest.clock.sleep(_RETRY_INTERVAL_S)
@@ -279,24 +278,6 @@ def test_what_fails_inside_a_callback_is_tried_again(latest, monkeypatch, error)
     assert latest.table.state.due_start_commits == BOTH
     latest.starts.commit_missing()
     assert latest.commits
-
-
-# -- no start ----------------------------------------------------------------------------------------------------------
-
-
-def test_with_error_a_missing_start_is_raised():
-    group = Group(ResetPolicy.ERROR)
-    group.starts.require_starts()
-    group.library.pending = frozenset({ZERO})
-    group.receive(run(ZERO, 0))
-    group.starts.require_starts()
-    group.library.pending = frozenset()
-    group.starts.find(group.table.state.withheld)
-    group.table.tell(CallBegan())
-    with pytest.raises(InputPositionError) as raised:
-        group.starts.require_starts()
-    assert (raised.value.topic, raised.value.partition) == ("orders", 0)
-    assert not group.table.state.call_is_unfinished, "the next call would repair what was not broken off"
 
 
 # -- a start beyond the end --------------------------------------------------------------------------------------------

@@ -112,8 +112,8 @@ def call_all_while_another_thread_polls() -> None:
     assert polling.wait(PATIENCE_S)
     time.sleep(0.05)
     face = [(consumer, *call) for call in CONSUMER_CALLS.items()]
-    member = [(consumer.member, *call) for call in MEMBER_CALLS.items()]
-    fetching = [(consumer.member.fetching, *call) for call in FETCHING_CALLS.items()]
+    member = [(consumer.adapter, *call) for call in MEMBER_CALLS.items()]
+    fetching = [(consumer.adapter.fetching, *call) for call in FETCHING_CALLS.items()]
     for part, name, arguments in [*face, *member, *fetching]:
         print(f"calling {name}", flush=True)
         began_at = time.monotonic()

@@ -6,28 +6,35 @@ from functools import reduce
 
 import pytest
 from confluent_kafka import KafkaError
+from msgspec.structs import replace
 
 from eos_client.core.hand_over import (
     ForbiddenReset,
     HandOver,
     LogTooShort,
+    MissingStart,
     ReplacedTopic,
+    StartForgotten,
     TruncatedLog,
     next_hand_over,
+    standing_refusal,
 )
 from eos_client.core.leader_epochs import Misplacement
+from eos_client.core.model import CommittedOffset
 from eos_client.core.partition_events import (
     Assigned,
     Chosen,
     Fetched,
     HandedOver,
+    Interrupted,
     Misplaced,
     Paused,
     Sought,
+    StartsFound,
     TopicReplaced,
     Truncated,
 )
-from eos_client.core.partition_row import SEEK_ATTEMPTS_MAX
+from eos_client.core.partition_row import SEEK_ATTEMPTS_MAX, ResetPolicy
 from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.record_runs import Run, runs
 from tests.core.fetched_messages import EOF, ONE, ZERO, Message
@@ -75,10 +82,10 @@ def test_what_is_paused_goes_on_waiting():
     assert next_hand_over(state, 10) == HandOver((run(ONE, 20, 24),), (run(ZERO, 20, 22),))
 
 
-@pytest.mark.parametrize(("runs", "has_events"), [((), False), ((run(ZERO, 1, 3),), False), ((END,), True)])
-def test_whether_error_events_are_handed_over(runs, has_events):
-    assert HandOver(runs, ()).has_events is has_events
-    assert HandOver((run(ONE, 1, 3), *runs), ()).has_events is has_events
+@pytest.mark.parametrize(("runs", "has_errors"), [((), False), ((run(ZERO, 1, 3),), False), ((END,), True)])
+def test_whether_error_events_are_handed_over(runs, has_errors):
+    assert HandOver(runs, ()).has_errors is has_errors
+    assert HandOver((run(ONE, 1, 3), *runs), ()).has_errors is has_errors
 
 
 # -- what refuses all --------------------------------------------------------------------------------------------------
@@ -97,6 +104,19 @@ def test_nothing_is_handed_over_after_a_log_was_truncated(waiting):
     assert next_hand_over(state, 10) == HandOver((), waiting, TruncatedLog(ZERO, TRUNCATION))
 
 
+@pytest.mark.parametrize("waiting", [(), (run(ONE, 20, 22),)])
+def test_nothing_is_handed_over_beside_a_partition_without_a_start(waiting):
+    before = after(Assigned(frozenset({ZERO})), state=read(*waiting, partitions=(ONE,)))
+    state = after(Interrupted({ZERO: 0, ONE: 22}), StartsFound({ZERO: None}), state=no_reset(before))
+    state = after(Fetched(waiting), state=replace(state, waiting=()))
+    assert next_hand_over(state, 10) == HandOver((), state.waiting, MissingStart(ZERO))
+    assert standing_refusal(after(Chosen(ZERO, 5), state=state)) is None
+
+
+def no_reset(state):
+    return replace(state, reset_policy=ResetPolicy.ERROR)
+
+
 # -- a partition that may not be read on -------------------------------------------------------------------------------
 
 
@@ -106,6 +126,25 @@ def test_an_event_that_forbids_to_read_on_refuses_what_comes_after_it(is_unknown
     state = state or read(FORBIDDEN, run(ONE, 20, 22))
     refusal = ForbiddenReset(ZERO, FORBIDDEN.messages[0], is_unknown)
     assert next_hand_over(state, 10) == HandOver((), state.waiting, refusal)
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (None, StartForgotten(ZERO, None)),
+        ({ZERO: CommittedOffset(7, "")}, StartForgotten(ZERO, 7)),
+        ({}, ForbiddenReset(ZERO, FORBIDDEN.messages[0], start_is_unknown=True)),
+    ],
+)
+def test_the_group_may_know_a_start_that_the_library_has_forgotten(answer, found):
+    forbidden = ForbiddenReset(ZERO, FORBIDDEN.messages[0], start_is_unknown=True)
+    assert forbidden.given_committed(answer) == found
+
+
+@pytest.mark.parametrize("answer", [None, {ZERO: CommittedOffset(7, "")}])
+def test_a_start_that_was_known_was_not_forgotten(answer):
+    forbidden = ForbiddenReset(ZERO, FORBIDDEN.messages[0], start_is_unknown=False)
+    assert forbidden.given_committed(answer) is forbidden
 
 
 @pytest.mark.parametrize("before", [END, run(ONE, 20, 22)])

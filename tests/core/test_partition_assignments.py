@@ -64,7 +64,7 @@ def test_only_with_latest_a_start_must_be_committed(policy):
 
 def test_an_assignment_that_is_told_again_keeps_the_end():
     state = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), Assigned(ONLY), policy=LATEST)
-    assert (state.row(P0).start.end, state.row(P0).start.passed_over) == (7, 5)
+    assert (state.row(P0).start.end, state.row(P0).start.skipped_by_latest) == (7, 5)
 
 
 def test_what_was_read_and_is_assigned_again_has_left_in_between():
@@ -222,7 +222,7 @@ def test_what_is_unassigned_by_hand_is_not_sought():
     state = after(Aborted(), UnassignedByHand(ONLY), state=reading(P0))
     assert not state.due_seeks
     assert state.row(P0).fetched_up_to is None
-    assert not state.not_plain
+    assert not state.unsettled
 
 
 def test_unassigning_what_was_never_assigned_changes_nothing():

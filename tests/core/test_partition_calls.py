@@ -101,7 +101,7 @@ def test_a_missing_start_stays_so_after_a_broken_off_call():
 
 def test_an_end_that_was_found_outlives_a_broken_off_call():
     state = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), Interrupted({P0: -1001}), policy=LATEST)
-    assert (state.row(P0).start.end, state.row(P0).start.passed_over) == (7, 5)
+    assert (state.row(P0).start.end, state.row(P0).start.skipped_by_latest) == (7, 5)
     assert state.due_start_commits == ONLY
 
 

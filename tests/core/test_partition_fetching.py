@@ -11,7 +11,7 @@ from eos_client.core.partition_events import (
     Chosen,
     Closed,
     Departed,
-    EventsTaken,
+    ErrorsTaken,
     Fetched,
     LibraryCallBegan,
     Passed,
@@ -167,19 +167,19 @@ def test_passed_offsets_change_nothing_where_records_were_read():
 def test_error_events_that_were_acted_on_wait_no_longer():
     first, second = error_event(P0), error_event(P1)
     state = after(Fetched((first, run(P0, 20, 21), second)), state=settled(P0))
-    assert after(EventsTaken((first, run(P0, 20, 21)), (second,)), state=state).waiting == (run(P0, 20, 21), second)
+    assert after(ErrorsTaken((first, run(P0, 20, 21)), (second,)), state=state).waiting == (run(P0, 20, 21), second)
 
 
 def test_records_wait_though_events_were_acted_on():
     state = after(Fetched((run(P0, 20, 21), error_event(P0))), state=settled(P0))
-    assert after(EventsTaken(state.waiting, ()), state=state).waiting == (run(P0, 20, 21),)
+    assert after(ErrorsTaken(state.waiting, ()), state=state).waiting == (run(P0, 20, 21),)
 
 
 def test_of_several_events_the_one_that_was_acted_on_waits_no_longer():
     events = Run(P0, ("first", "second"), is_error=True)
     state = after(Fetched((events,)), state=settled(P0))
     taken, waiting = take(state.waiting, 1, frozenset())
-    (left,) = after(EventsTaken(taken, waiting), state=state).waiting
+    (left,) = after(ErrorsTaken(taken, waiting), state=state).waiting
     assert left.messages == ("second",)
 
 

@@ -40,7 +40,7 @@ def test_a_pause_of_ours_leaves_the_applications_alone():
 def test_what_the_application_resumes_is_due_to_be_resumed():
     state = after(Paused(ONLY), Resumed(ONLY), state=settled(P0))
     assert state.due_resumes == ONLY
-    assert not after(LibraryResumed(ONLY), state=state).not_plain
+    assert not after(LibraryResumed(ONLY), state=state).unsettled
 
 
 def test_what_waits_for_its_start_is_resumed_in_name_only():

@@ -20,7 +20,7 @@ def test_what_is_no_event_is_refused():
 def test_nothing_is_true_of_an_unknown_partition():
     state = ConsumerState()
     assert state.row(P0) == PartitionRow()
-    assert state.row(P0).is_plain
+    assert state.row(P0).is_settled
     assert not state.row(P0).was_read
     assert state.row(P0).attempts == 0
     assert not state.call_is_unfinished
@@ -32,11 +32,11 @@ def test_the_beginning_of_a_log_is_numbered_as_librdkafka_does():
 
 def test_a_partition_of_which_nothing_is_true_has_no_row():
     state = after(Departed(BOTH), state=settled(P0, P1))
-    assert (dict(state.rows), state.not_plain, dict(state.positions)) == ({}, frozenset(), {})
+    assert (dict(state.rows), state.unsettled, dict(state.positions)) == ({}, frozenset(), {})
 
 
 def test_a_partition_that_is_only_read_needs_no_attention():
-    assert reading(P0, P1).not_plain == frozenset()
+    assert reading(P0, P1).unsettled == frozenset()
 
 
 @pytest.mark.parametrize("policy", ResetPolicy)

@@ -49,13 +49,13 @@ from tests.core.partition_language import (
 def test_a_chosen_offset_is_where_a_partition_goes_on(offset):
     state = after(Assigned(ONLY), Chosen(P0, offset))
     assert state.next_offsets == {P0: offset}
-    assert not state.not_plain
+    assert not state.unsettled
 
 
 def test_a_choice_ends_what_was_due():
     before = after(Truncated(P0, TRUNCATION), Aborted(), state=reading(P0, waiting_until=25))
     state = after(Chosen(P0, 30), state=before)
-    assert (state.due_seeks, state.truncations, state.waiting, state.not_plain) == ({}, {}, (), frozenset())
+    assert (state.due_seeks, state.truncations, state.waiting, state.unsettled) == ({}, {}, (), frozenset())
     row = state.row(P0)
     assert (row.rejects_earlier, row.was_read, row.fetched_up_to) == (True, False, None)
 

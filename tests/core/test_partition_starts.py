@@ -16,10 +16,10 @@ from eos_client.core.partition_events import (
     HandedOver,
     Interrupted,
     LibraryCallBegan,
+    LogEndFound,
     Paused,
     Processed,
     Retained,
-    StartEpochDropped,
     StartsFound,
 )
 from eos_client.core.partition_row import BEGINNING, PartitionRow, ResetPolicy, Start, StartPhase
@@ -129,7 +129,7 @@ def test_an_answer_after_the_application_has_chosen_changes_nothing():
 
 def test_an_end_is_forgotten_once_it_is_committed():
     start = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), committed(7), policy=LATEST).row(P0).start
-    assert (start.end, start.passed_over, start.needs_commit) == (None, 0, False)
+    assert (start.end, start.skipped_by_latest, start.needs_commit) == (None, 0, False)
 
 
 def test_an_offset_that_was_deleted_meanwhile_counts_no_more():
@@ -199,24 +199,31 @@ def test_a_start_without_an_offset_lies_beyond_no_end(policy):
     assert not Start(epoch=3).may_lie_beyond_the_end(run(P0, 0, 5))
 
 
-@pytest.mark.parametrize(("drops", "epoch"), [((StartEpochDropped(P0),), None), ((), 3)])
-def test_a_start_whose_epoch_was_dropped_is_sought_without_one(drops, epoch):
-    state = after(Assigned(ONLY), committed(10, epoch=3), *drops, Fetched((run(P0, 0, 5, 1),)))
+def test_only_a_log_that_may_end_before_its_start_is_asked_for_its_end():
+    state = after(Assigned(BOTH), committed(10, epoch=3), committed(10, P1))
+    assert state.due_log_ends([run(P0, 9, 20), run(P1, 9, 20)]) == ONLY
+    assert state.due_log_ends([run(P0, 10, 20), Run(P0, (), is_error=True)]) == frozenset()
+    assert settled(P0).due_log_ends([run(P0, 0, 20)]) == frozenset()
+
+
+@pytest.mark.parametrize(("end", "epoch"), [(9, None), (10, 3), (11, 3)])
+def test_a_start_beyond_the_end_is_sought_without_its_epoch(end, epoch):
+    state = after(Assigned(ONLY), committed(10, epoch=3), LogEndFound(P0, end), Fetched((run(P0, 0, 5, 1),)))
     assert state.due_seeks == {P0: (10, epoch)}
     assert not state.waiting
 
 
-def test_a_dropped_epoch_leaves_everything_else_of_the_start():
+def test_the_end_of_a_log_changes_nothing_else_of_the_start():
     before = after(Assigned(BOTH), committed(10, epoch=3), committed(7, P1, epoch=2), policy=LATEST)
-    state = after(StartEpochDropped(P0), state=before)
+    state = after(LogEndFound(P0, 9), state=before)
     assert state.row(P0).start == msgspec.structs.replace(before.row(P0).start, epoch=None)
     assert (state.row(P0).start.phase, state.row(P0).start.offset) == (StartPhase.KNOWN, 10)
     assert state.row(P1) == before.row(P1)
 
 
 @pytest.mark.parametrize("before", [after(), settled(P0)], ids=["left", "started"])
-def test_a_dropped_epoch_of_no_start_changes_nothing(before):
-    assert after(StartEpochDropped(P0), state=before) == before
+def test_without_a_start_the_end_of_a_log_changes_nothing(before):
+    assert after(LogEndFound(P0, 0), state=before) == before
 
 
 # -- odd settings, and the first offset of a log -----------------------------------------------------------------------

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from eos_client.core import partition_events
-from eos_client.core.hand_over import HandOver, LogTooShort, TruncatedLog, next_hand_over
+from eos_client.core.hand_over import HandOver, LogTooShort, MissingStart, TruncatedLog, next_hand_over
 from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.model import CommittedOffset, GroupGeneration, InputPartition
 from eos_client.core.partition_events import (
@@ -26,13 +26,14 @@ from eos_client.core.partition_events import (
     Committed,
     Departed,
     EndsFound,
-    EventsTaken,
+    ErrorsTaken,
     Fetched,
     HandedOver,
     Interrupted,
     LibraryCallBegan,
     LibraryPauses,
     LibraryResumed,
+    LogEndFound,
     Passed,
     Paused,
     PauseOfAllBegan,
@@ -43,7 +44,6 @@ from eos_client.core.partition_events import (
     Retained,
     RewindsRepeated,
     Sought,
-    StartEpochDropped,
     StartsFound,
     TopicReplaced,
     Truncated,
@@ -55,7 +55,7 @@ from eos_client.core.partition_events import (
 from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, PartitionRow, ResetPolicy, Start
 from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.passed_offsets import PassedOffset, passed_before_a_record, passed_runs, positions_to_read
-from eos_client.core.record_runs import Run, message_count, messages_of, runs
+from eos_client.core.record_runs import message_count, messages_of, runs
 from tests.core.fetched_messages import Message
 
 GENERATION = GroupGeneration(1, "member")
@@ -191,7 +191,7 @@ class Partitions(RuleBasedStateMachine):
     @property
     def that_are_settled(self) -> list[InputPartition]:
         rows = {p: self.state.row(p) for p, at in sorted(self.library.positions.items()) if at is not None}
-        return [p for p, row in rows.items() if row.rejects_earlier and row.is_plain]
+        return [p for p, row in rows.items() if row.rejects_earlier and row.is_settled]
 
     # -- the adapter -------------------------------------------------------------------------------------------------
 
@@ -242,17 +242,10 @@ class Partitions(RuleBasedStateMachine):
         self.events += sum(message.failed is not None for message in messages)
         if self.state.due_starts(fetched, is_time=True):
             self.find_starts(is_answered=is_answered)
-        for run in fetched:
-            self.drop_epoch_beyond_the_end(run)
+        for partition in self.state.due_log_ends(fetched):
+            goal = self.start_of(partition).goal
+            self.tell(LogEndFound(partition, self.data.draw(st.sampled_from([goal - 1, goal, goal + 5]))))
         self.tell(Fetched(fetched))
-
-    def drop_epoch_beyond_the_end(self, run: Run) -> None:
-        start = self.state.row(run.partition).start
-        if run.is_error or start is None or not start.may_lie_beyond_the_end(run):
-            return
-        if self.data.draw(st.booleans()):  # whether the log ends before the start
-            self.tell(StartEpochDropped(run.partition))
-            assert not self.start_of(run.partition).may_lie_beyond_the_end(run)
 
     # -- what may happen ---------------------------------------------------------------------------------------------
 
@@ -350,6 +343,10 @@ class Partitions(RuleBasedStateMachine):
     def next_hand_over(self, count: int) -> HandOver:
         """What may be handed over now, which is nothing where it is refused."""
         hand_over = next_hand_over(self.state, count)
+        if self.state.missing_starts:
+            assert isinstance(hand_over.refusal, MissingStart)
+            assert not hand_over.runs
+            return hand_over
         if self.state.truncations:
             assert isinstance(hand_over.refusal, TruncatedLog)
             assert not hand_over.runs
@@ -369,8 +366,9 @@ class Partitions(RuleBasedStateMachine):
     @rule(count=st.integers(1, 8))
     def takes_events_in_a_block(self, count: int) -> None:
         """Acts on the error events among what comes next; the records wait again."""
-        taken, waiting, *_ = self.next_hand_over(count)
-        self.tell(EventsTaken(taken, waiting))
+        hand_over = self.next_hand_over(count)
+        taken, waiting = hand_over.runs, hand_over.waiting
+        self.tell(ErrorsTaken(taken, waiting))
         self.events -= message_count(run for run in taken if run.is_error)
         records = messages_of(run for run in taken if not run.is_error)
         assert messages_of(self.state.waiting) == [*records, *messages_of(waiting)]
@@ -427,7 +425,8 @@ class Partitions(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3))
     def is_put_back(self, count: int) -> None:
         before = dict(self.following), dict(self.first), self.events
-        taken, waiting, *_ = self.next_hand_over(count)
+        hand_over = self.next_hand_over(count)
+        taken, waiting = hand_over.runs, hand_over.waiting
         if self.state.truncations:
             return
         self.state = replace(self.state, waiting=(*taken, *waiting))
@@ -553,7 +552,7 @@ class Partitions(RuleBasedStateMachine):
     def every_index_says_what_the_rows_say(self) -> None:
         if hasattr(self, "state"):
             state, rows = self.state, self.state.rows
-            assert state.not_plain == {p for p, row in rows.items() if not row.is_plain}
+            assert state.unsettled == {p for p, row in rows.items() if not row.is_settled}
             assert state.due == {p for p, row in rows.items() if row.has_due_call}
             assert state.asking == {p for p, row in rows.items() if row.has_due_question}
             assert state.stopping == {p for p, row in rows.items() if row.stops_all}
@@ -575,15 +574,15 @@ class Partitions(RuleBasedStateMachine):
         """Everything that is assigned and not paused goes on: nothing stays withheld, paused or elsewhere."""
         if not hasattr(self, "state"):
             return
-        for partition in self.state.truncations:
-            self.seek(partition, 0)
         for _ in range(12):
+            for partition in {*self.state.truncations, *self.state.missing_starts}:
+                self.seek(partition, 0)
             self.perform_due(may_break_off=False)
             for partition in self.library.positions:
                 self.library.fetch_ahead(partition, 1)
             self.is_fetched_at_last()
             self.is_handed_over(100)
-        ours = self.library.positions.keys() - self.state.paused - self.state.missing_starts
+        ours = self.library.positions.keys() - self.state.paused
         ours -= {p for p in ours if self.library.positions[p] is None}
         assert ours <= {p for p in ours if self.state.row(p).was_read}
         closed = self.after(Closed())

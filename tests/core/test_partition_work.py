@@ -318,7 +318,7 @@ def test_an_orphan_of_a_partition_that_came_back_moves_nothing():
 def test_work_of_an_unassigned_partition_is_aborted_without_a_seek():
     state = after(UnassignedByHand(ONLY), Aborted(), state=reading(P0))
     assert not state.positions
-    assert not state.not_plain
+    assert not state.unsettled
 
 
 def test_a_rewind_to_0_drops_what_came_before_it():

@@ -29,7 +29,7 @@ def test_records_that_another_owner_has_committed_are_not_committed_again(proxy:
     with Stage(f"127.0.0.1:{proxy.port}", GroupProtocol.COOPERATIVE, session_s=SESSION_S) as stage:
         producer, consumer = stage.producer(), stage.subscribed()
         stage.load(1)
-        membership = consumer.member.membership
+        membership = consumer.adapter.membership
         with producer.transaction(consumer) as txn:
             for record in stage.collect(consumer, 2):
                 txn.produce(stage.sink, record.value())

@@ -138,12 +138,12 @@ class Stage(BlockStage):
 
     def move_generation(self, consumer: EosConsumer, *beside: Callable[[], Any]) -> None:
         """Let a member join that wants nothing of the source, until `consumer` sees another generation."""
-        before = consumer.member.snapshot().generation
+        before = consumer.adapter.snapshot().generation
         bystander = self.raw_consumer(self.sink)
         wait_for(
-            lambda: not consumer.member.snapshot().generation.same_membership(before) and consumer.assignment(),
+            lambda: not consumer.adapter.snapshot().generation.same_membership(before) and consumer.assignment(),
             "the generation to move",
-            lambda: consumer.member.fetching.wait_while_paused(0.05),
+            lambda: consumer.adapter.fetching.wait_while_paused(0.05),
             lambda: bystander.poll(0.02),
             *beside,
         )
@@ -251,7 +251,7 @@ def settle(stage: Stage, producer: EosProducer, consumer: EosConsumer) -> None:
         assert txn.outcome is not None
         return txn.outcome is not Outcome.SKIPPED
 
-    wait_for(has_ended, "the gate to open", lambda: consumer.member.fetching.wait_while_paused(0.05))
+    wait_for(has_ended, "the gate to open", lambda: consumer.adapter.fetching.wait_while_paused(0.05))
 
 
 PATIENT = GateSettings(hold_limit_s=WAIT_S)

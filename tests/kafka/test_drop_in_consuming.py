@@ -95,7 +95,7 @@ def test_seek_drops_what_was_fetched_and_waits_to_be_handed_over(stage):
     stage.load([10, 0])
     consumer = stage.subscribed()
     stage.collect(consumer, 1)
-    consumer.member.fetching.serve_callbacks()
+    consumer.adapter.fetching.serve_callbacks()
     consumer.seek(TopicPartition(stage.source, 0, 5))
     assert [m.offset() for m in stage.collect(consumer, 5)] == [5, 6, 7, 8, 9]
 
@@ -107,7 +107,7 @@ def test_position_is_the_next_offset_to_be_handed_over(stage):
     place = TopicPartition(stage.source, 0)
     assert consumer.position([place])[0].offset == 4
     for _ in range(3):
-        consumer.member.fetching.serve_callbacks()
+        consumer.adapter.fetching.serve_callbacks()
     assert consumer.position([place])[0].offset == 4
     stage.collect(consumer, 6)
     assert consumer.position([place])[0].offset == 10

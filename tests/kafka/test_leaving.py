@@ -136,7 +136,7 @@ def test_what_was_handed_over_stays_uncommitted_where_the_library_has_left_befor
 
     any_stage.load(1)
     factory = intercepting(Consumer, unsubscribe=leave, consumer_group_metadata=metadata)
-    callbacks = {"on_revoke": lambda consumer, _: told.append(consumer.member.snapshot().generation)}
+    callbacks = {"on_revoke": lambda consumer, _: told.append(consumer.adapter.snapshot().generation)}
     consumer = any_stage.subscribed(factory=factory, callbacks=callbacks)
     any_stage.collect(consumer, any_stage.partitions)
     consumer.close()
@@ -166,11 +166,11 @@ def test_a_static_member_that_was_replaced_leaves_its_successor_alone(any_stage)
         wait_for(lambda: not any_stage.members(), "the session to end")
         successor = any_stage.subscribed(group_instance_id="desk-1")
         wait_for(successor.assignment, "an assignment", lambda: successor.consume(1, 0.05))
-        joined = successor.member.snapshot().generation
+        joined = successor.adapter.snapshot().generation
         frozen.signal(signal.SIGCONT)
         frozen.go()
         assert frozen.said() == "closed"
     for _ in range(20):
         successor.consume(1, 0.1)
-    assert successor.member.snapshot().generation == joined
+    assert successor.adapter.snapshot().generation == joined
     assert successor.assignment()

@@ -122,7 +122,7 @@ def test_a_member_that_was_given_up_before_a_rewind_names_its_group_all_the_same
     loops: list[Any] = []
 
     def transform(_record):
-        library = loops[0].loop._consumer.member.library
+        library = loops[0].loop._consumer.adapter.library
         secured_broker.take_away(job.user, *NEEDED["read the group"](job))
         wait_for(lambda: is_given_up(library.raw), "the member is given up")
         return [b"0", b"0" * 2_000_000]
@@ -303,7 +303,7 @@ def test_a_plain_consumer_that_may_not_read_its_group_any_more_names_it(protocol
         read_until(consumer, 5)
         secured_broker.take_away(job.user, *NEEDED["read the group"](job))
         if notices:
-            wait_for(lambda: is_given_up(consumer.member.library.raw), "the member is given up")
+            wait_for(lambda: is_given_up(consumer.adapter.library.raw), "the member is given up")
 
         def go_on_committing():
             with suppress(CommitRefusedError):

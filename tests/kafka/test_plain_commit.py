@@ -22,7 +22,7 @@ def commit_once_accepted(consumer, **what):
             accepted.append(consumer.commit(asynchronous=False, **what))
         return accepted
 
-    wait_for(is_accepted, "the group to take a commit", consumer.member.fetching.serve_callbacks)
+    wait_for(is_accepted, "the group to take a commit", consumer.adapter.fetching.serve_callbacks)
     return accepted[0]
 
 
@@ -107,7 +107,7 @@ def test_records_that_wait_to_be_handed_over_are_not_committed(stage):
     consumer = stage.subscribed()
     stage.collect(consumer, 1)
     for _ in range(5):
-        consumer.member.fetching.serve_callbacks()
+        consumer.adapter.fetching.serve_callbacks()
     consumer.commit(asynchronous=False)
     with pytest.raises(KafkaException) as nothing:
         consumer.commit(asynchronous=False)

@@ -132,7 +132,7 @@ def test_a_raising_on_commit_costs_no_record_and_its_commit_counts(loaded):
 
     wait_for(lambda: reader.raised, "on_commit to raise", read_and_commit)
     reader.reads_everything()
-    wait_for(lambda: not reader.consumer.member.plain.pending, "the commits to be confirmed", reader.read)
+    wait_for(lambda: not reader.consumer.adapter.plain.pending, "the commits to be confirmed", reader.read)
     with suppress(OwnError):  # of the commit that close() may send
         reader.consumer.close()
 

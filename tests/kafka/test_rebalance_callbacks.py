@@ -66,7 +66,7 @@ def test_ours_come_before_on_assign_and_around_on_revoke(stage):
     wait_for(
         lambda: "partitions_revoked" in steps,
         "a revocation",
-        consumer.member.fetching.serve_callbacks,
+        consumer.adapter.fetching.serve_callbacks,
         lambda: newcomer.poll(0.02),
     )
     assert steps[:5] == ["partitions_assigned", "on_assign", "on_revoke", "transaction_committed", "partitions_revoked"]
@@ -89,7 +89,7 @@ def test_an_exception_in_on_revoke_comes_out_of_consume_and_no_record_is_lost_or
                 for message in consumer.consume(10, 0.02):
                     txn.produce(stage.sink, message.value())
                 second.consume(0, 0)
-                second.member.fetching.serve_callbacks()
+                second.adapter.fetching.serve_callbacks()
 
     with pytest.raises(OwnTroubleError):
         wait_for(lambda: failures and not block(), "on_revoke to raise", block)
@@ -159,9 +159,9 @@ def test_records_that_wait_to_be_handed_over_leave_with_their_partition(stage):
     written = stage.load(10)
     consumer = stage.subscribed()
     wait_for(
-        lambda: message_count(consumer.member.state.waiting) == len(written),
+        lambda: message_count(consumer.adapter.state.waiting) == len(written),
         "the records to wait",
-        consumer.member.fetching.prefetch,
+        consumer.adapter.fetching.prefetch,
     )
     newcomer = stage.raw_consumer()
     theirs: list[Any] = []
@@ -169,7 +169,7 @@ def test_records_that_wait_to_be_handed_over_leave_with_their_partition(stage):
         lambda: shared(stage, consumer, newcomer) and len(theirs) >= 10,
         "the rebalance",
         lambda: theirs.extend(m for m in newcomer.consume(10 - len(theirs), 0.05) if m.error() is None),
-        consumer.member.fetching.prefetch,
+        consumer.adapter.fetching.prefetch,
     )
     (kept,) = stage.assigned(consumer)
     assert [m.offset() for m in stage.collect(consumer, 10)] == list(range(10))

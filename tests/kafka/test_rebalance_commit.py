@@ -207,7 +207,7 @@ def test_offsets_of_partitions_that_left_unassigned_are_never_dropped(stage):
     wait_for(
         lambda: rebalanced(stage, consumer, newcomer),
         "the rebalance",
-        lambda: consumer.member.fetching.serve_callbacks(drain=True),
+        lambda: consumer.adapter.fetching.serve_callbacks(drain=True),
         lambda: theirs.extend(newcomer.consume(100, 0.05)),
     )
     with producer.transaction(consumer) as txn:
@@ -232,7 +232,7 @@ def test_an_abort_does_not_go_back_to_what_an_heir_has_processed_meanwhile(stage
     wait_for(
         lambda: rebalanced(stage, consumer, newcomer) and len(theirs) >= 10,
         "the new owner to have taken its share",
-        lambda: consumer.member.fetching.serve_callbacks(drain=True),
+        lambda: consumer.adapter.fetching.serve_callbacks(drain=True),
         lambda: theirs.extend(newcomer.consume(100, 0.05)),
     )
     left = stage.assigned(newcomer)
@@ -242,7 +242,7 @@ def test_an_abort_does_not_go_back_to_what_an_heir_has_processed_meanwhile(stage
     wait_for(
         lambda: stage.assigned(consumer) == set(range(4)),
         "all partitions to be back",
-        lambda: consumer.member.fetching.serve_callbacks(drain=True),
+        lambda: consumer.adapter.fetching.serve_callbacks(drain=True),
         lambda: newcomer.poll(0),
     )
     with producer.transaction(consumer) as txn:
@@ -262,11 +262,11 @@ def test_in_revoke_the_generation_is_the_one_that_the_protocol_says(stage):
 
     def on_revoke(consumer, partitions):
         if partitions:
-            seen.setdefault("inside", consumer.member.snapshot().generation.generation_id)
+            seen.setdefault("inside", consumer.adapter.snapshot().generation.generation_id)
 
     consumer = stage.subscribed(callbacks={"on_revoke": on_revoke})
     wait_for(lambda: stage.assigned(consumer) == set(range(4)), "all partitions", lambda: consumer.poll(0.05))
-    before = consumer.member.snapshot().generation.generation_id
+    before = consumer.adapter.snapshot().generation.generation_id
     newcomer = stage.raw_consumer()
     wait_for(
         lambda: rebalanced(stage, consumer, newcomer),
@@ -277,7 +277,7 @@ def test_in_revoke_the_generation_is_the_one_that_the_protocol_says(stage):
     assert (seen["inside"] > before) is (stage.protocol is GroupProtocol.COOPERATIVE)
     assert seen["inside"] == consumer.gate.state.revocation.generation.generation_id
     wait_for(
-        lambda: consumer.member.snapshot().generation.generation_id > seen["inside"],
+        lambda: consumer.adapter.snapshot().generation.generation_id > seen["inside"],
         "a move",
         lambda: consumer.poll(0.05),
     )
@@ -310,4 +310,4 @@ def test_a_paused_partition_that_leaves_and_comes_back_delivers_again(stage):
     assert consumer.consume(10, 0.3) == []
     consumer.resume([TopicPartition(stage.source, p) for p in range(4)])
     stage.collect(consumer, 4 - len(left)) if len(left) < 4 else None
-    assert consumer.member.positions[InputPartition(stage.source, 0)].next_offset == 2
+    assert consumer.adapter.positions[InputPartition(stage.source, 0)].next_offset == 2

@@ -35,7 +35,7 @@ def test_a_follower_that_is_assigned_again_in_the_generation_of_its_revocation_c
             assert (leader.said(), leader.said()) == ("subscribed", "assigned")
             producer, follower = stage.producer(), stage.subscribed(gate=GATE)
             wait_for(follower.assignment, "the follower's partition", lambda: follower.poll(0.05))
-            owned, generation = follower.assignment(), follower.member.snapshot().generation
+            owned, generation = follower.assignment(), follower.adapter.snapshot().generation
             leader.signal(signal.SIGSTOP)
             with FreezableProgram(stage, POLLS) as newcomer:
                 assert newcomer.said() == "subscribed"
@@ -44,7 +44,7 @@ def test_a_follower_that_is_assigned_again_in_the_generation_of_its_revocation_c
             broker.restart()
             wait_for(follower.assignment, "the old assignment", lambda: follower.poll(0.05))
             assert follower.assignment() == owned
-            assert follower.member.snapshot().generation.same_membership(generation)
+            assert follower.adapter.snapshot().generation.same_membership(generation)
             stage.load(5)
             mine = owned[0].partition
             stage.copy_until(producer, follower, lambda: stage.committed()[mine] == 5)

@@ -65,7 +65,7 @@ def test_a_partition_whose_offset_is_pending_waits_for_it_while_the_others_flow(
     assert values(stage.collect(consumer, 10)) == [f"1-{n}" for n in range(10)]
     for _ in range(3):
         assert consumer.consume(10, 0.2) == []
-        consumer.member.fetching.serve_callbacks(drain=True)
+        consumer.adapter.fetching.serve_callbacks(drain=True)
     getattr(predecessor[0], end)(WAIT_S)
     assert [m.offset() for m in stage.collect(consumer, 10 - start)] == list(range(start, 10))
     assert consumer.consume(10, 0.2) == []

@@ -92,7 +92,7 @@ def test_a_rewind_to_a_record_that_was_deleted_meanwhile_goes_on_at_the_log_star
     stage.load([60, 0])
     stage.collect(consumer, 60)
     delete_records_before(stage, 40)
-    consumer.member.fetching.rewind()
+    consumer.adapter.fetching.rewind()
     assert values(stage.collect(consumer, 20)) == [f"0-{n}" for n in range(40, 60)]
 
 

@@ -108,7 +108,7 @@ def test_one_of_two_named_topics_that_was_deleted_ends_a_loop_which_is_not_ready
 def test_a_consumer_that_looks_a_topic_up_does_not_create_it(stage):
     consumer, topic = stage.consumer(), f"{stage.source}-missing"
     for _ in range(2):
-        assert has_topic(consumer.member, topic, WAIT_S) is False
+        assert has_topic(consumer.adapter, topic, WAIT_S) is False
     assert topic not in stage.admin.list_topics(timeout=WAIT_S).topics
 
 

@@ -173,7 +173,7 @@ def test_a_hold_ends_with_an_abort_at_its_limit(stage):
 
     def try_again():
         with producer.transaction(consumer) as again:
-            consumer.member.fetching.wait_while_paused(0.05)
+            consumer.adapter.fetching.wait_while_paused(0.05)
         outcomes.append(again.outcome)
 
     wait_for(lambda: outcomes[-1] is not Outcome.SKIPPED, "the hold to end", try_again)

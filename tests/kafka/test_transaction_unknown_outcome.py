@@ -73,7 +73,7 @@ def test_an_unanswered_commit_inside_revoke_leaves_every_record_written_once(sta
     wait_for(
         lambda: resolved(stage),
         "the commit in revoke",
-        consumer.member.fetching.serve_callbacks,
+        consumer.adapter.fetching.serve_callbacks,
         lambda: second.consume(0, 0.02),
     )
     assert resolved(stage) == ["committed" if sent else "aborted"]
@@ -115,4 +115,4 @@ def test_after_an_unanswered_commit_of_ones_own_the_committed_offsets_tell(stage
         producer.init_transactions()
         answered = consumer.committed(offsets, WAIT_S)
         assert {p.offset for p in answered} == ({1} if sent else {-1001})
-        consumer.member.fetching.rewind()
+        consumer.adapter.fetching.rewind()

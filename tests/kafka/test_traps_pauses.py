@@ -15,7 +15,7 @@ def places(stage, partitions):
 
 def drain(consumer):
     for _ in range(3):
-        consumer.member.fetching.serve_callbacks(drain=True)
+        consumer.adapter.fetching.serve_callbacks(drain=True)
 
 
 def test_what_the_application_paused_stays_paused_and_the_rest_flows_after_a_drain(stage):
@@ -25,7 +25,7 @@ def test_what_the_application_paused_stays_paused_and_the_rest_flows_after_a_dra
     consumer.pause(places(stage, [0]))
     written = stage.load(3, start=1)
     drain(consumer)
-    consumer.member.fetching.wait_while_paused(0.1)
+    consumer.adapter.fetching.wait_while_paused(0.1)
     assert values(stage.collect(consumer, 3)) == ["1-1", "1-2", "1-3"]
     assert consumer.consume(10, 0.3) == []
     consumer.resume(places(stage, [0]))
@@ -60,7 +60,7 @@ def test_a_partition_that_a_callback_pauses_during_the_drain_stays_paused(stage)
     wait_for(
         lambda: paused and stage.assigned(newcomer),
         "the rebalance",
-        lambda: consumer.member.fetching.serve_callbacks(drain=True),
+        lambda: consumer.adapter.fetching.serve_callbacks(drain=True),
         lambda: newcomer.poll(0.02),
     )
     stage.load(2, start=1)
@@ -79,7 +79,7 @@ def test_a_partition_that_was_drained_while_it_started_does_not_go_back_to_its_s
     wait_for(
         lambda: len(got) >= 2,
         "the first records",
-        lambda: consumer.member.fetching.serve_callbacks(drain=True),
+        lambda: consumer.adapter.fetching.serve_callbacks(drain=True),
         lambda: got.extend(values(consumer.consume(10, 0.002))),
     )
     drain(consumer)
@@ -93,7 +93,7 @@ def test_records_that_waited_when_the_drain_began_are_handed_over_once_and_in_or
     consumer = stage.subscribed()
     got = stage.collect(consumer, 10)
     while len(got) < len(written):
-        consumer.member.fetching.serve_callbacks(drain=True)
+        consumer.adapter.fetching.serve_callbacks(drain=True)
         got += stage.collect(consumer, min(90, len(written) - len(got)))
     assert consumer.consume(10, 0.2) == []
     for partition in range(2):

@@ -32,9 +32,9 @@ class Restless:
         )
         consumer.subscribe(["orders"])
         wait_for(lambda: consumer.poll(1.0), "the record", timeout_s=60.0, clock=self.cluster.clock)
-        self.member, self.gate = consumer.member, consumer.gate
-        self.positions = self.member.positions
-        self.attempts = CommitAttempts(self.member, lambda _: None, self.cluster.clock)
+        self.adapter, self.gate = consumer.adapter, consumer.gate
+        self.positions = self.adapter.positions
+        self.attempts = CommitAttempts(self.adapter, lambda _: None, self.cluster.clock)
 
     def _moved(self, raw: Any) -> Any:
         if raw.memberid():
@@ -52,8 +52,8 @@ def restless(make_simulated_cluster):
 
 
 def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit(restless, monkeypatch):
-    serve = Mock(wraps=restless.member.fetching.serve_callbacks)
-    monkeypatch.setattr(restless.member.fetching, "serve_callbacks", serve)
+    serve = Mock(wraps=restless.adapter.fetching.serve_callbacks)
+    monkeypatch.setattr(restless.adapter.fetching, "serve_callbacks", serve)
     ruling, snapshot = restless.decide()
     assert ruling.decision is CommitDecision.SERVE_CALLBACKS
     assert serve.call_args_list == [call(drain=True)] * 3
@@ -69,7 +69,7 @@ def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit(res
 
 @pytest.mark.parametrize("ends_at_once", [False, True])
 def test_the_end_of_such_a_hold_is_the_end_of_the_last_revocation(restless, ends_at_once):
-    restless.gate.observe(RevocationEnded(frozenset(), restless.member.snapshot().generation))
+    restless.gate.observe(RevocationEnded(frozenset(), restless.adapter.snapshot().generation))
     restless.attempts.record(*restless.decide())
     restless.cluster.advance(LIMIT_S)
     restless.decide(is_still_due=lambda: not ends_at_once)
@@ -79,7 +79,7 @@ def test_the_end_of_such_a_hold_is_the_end_of_the_last_revocation(restless, ends
 @pytest.mark.parametrize("end", [CommitDecision.COMMIT, CommitDecision.ABORT])
 @pytest.mark.parametrize("hold", [CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS])
 def test_work_is_held_from_its_first_skip_to_its_end_and_the_next_work_anew(restless, hold, end):
-    attempts, snapshot = restless.attempts, restless.member.snapshot()
+    attempts, snapshot = restless.attempts, restless.adapter.snapshot()
     held = CommitRuling(hold, GateRule.REVOCATION_GENERATION, "held")
     for expected_s in (0.0, 1.0, 2.0):
         attempts.record(held, snapshot)

@@ -135,7 +135,7 @@ def test_a_pending_start_offset_is_asked_for_again_on_the_given_clock(cluster):
 
 
 REQUIRED = {
-    "input": (2, lambda clients: require_topics(clients.consumer.member, ["bills"], LONG_S, clients.cluster.clock)),
+    "input": (2, lambda clients: require_topics(clients.consumer.adapter, ["bills"], LONG_S, clients.cluster.clock)),
     "output": (
         5,
         lambda clients: require_output_topics(clients.producer.adapter, ["bills"], LONG_S, clients.cluster.clock),

@@ -284,13 +284,13 @@ def test_offsets_of_the_groups_own_log_are_left_alone(simulated_cluster):
 def test_records_that_wait_to_be_handed_over_are_not_passed(simulated_cluster):
     work = Work(simulated_cluster)
     work.upstream.commit(*values(0, 1))
-    consumer, member = work.loop._consumer, work.loop._member
+    consumer, member = work.loop._consumer, work.loop._consumer_adapter
     consumer.subscribe(["orders"])
     batch: list[Any] = []
     while len(batch) < 2:
         batch += consumer.consume(2, 1.0)
     member.put_back(batch)
-    consumer.member.fetching.prefetch()
+    consumer.adapter.fetching.prefetch()
     assert not member.hand_over_passed()
     assert consumer.consume(2, 1.0) == batch
     assert member.hand_over_passed()

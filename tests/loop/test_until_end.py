@@ -310,7 +310,7 @@ class Asked:
 
     def __init__(self, job: BatchJob, unanswered: int = 0) -> None:
         self.moments: list[float] = []
-        library = job.loop._member.library
+        library = job.loop._consumer_adapter.library
         ask = library.committed_offsets
 
         def asking(partitions: Any) -> Any:

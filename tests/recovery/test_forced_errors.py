@@ -56,7 +56,7 @@ def stage(broker):
 def joined(stage):
     """A consumer that has its partitions. A producer that is made after it need not be idle while it joins."""
     consumer = stage.subscribed()
-    wait_for(consumer.assignment, "an assignment", consumer.member.fetching.serve_callbacks)
+    wait_for(consumer.assignment, "an assignment", consumer.adapter.fetching.serve_callbacks)
     return consumer
 
 

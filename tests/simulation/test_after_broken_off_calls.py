@@ -93,7 +93,7 @@ def test_records_that_a_seek_goes_back_before_are_not_committed(protocol, call, 
 def test_records_put_back_after_a_broken_off_call_are_delivered_again(protocol, call, first):
     for reader, strike in broken_off(protocol, call, first):
         came = [(partition, list(offsets)) for partition, offsets in reader.seen.items()]
-        reader.consumer.member.put_back(reader.in_hand)
+        reader.consumer.adapter.put_back(reader.in_hand)
         for message in reader.in_hand:
             reader.seen[message.partition()].remove(message.offset())
         reader.reads_to_the_end()

@@ -109,7 +109,7 @@ def next_records(application):
     begun = application.stage.cluster.committed(GROUP).get(("orders", 0), 0)
     records = application.stage.collect(application.consumer, 4 - begun)
     assert [record.offset() for record in records] == list(range(begun, 4))
-    application.consumer.member.fetching.rewind()
+    application.consumer.adapter.fetching.rewind()
     application.finishes()
 
 
@@ -269,5 +269,5 @@ def test_a_block_that_ends_after_all_is_told_that_it_was_given_up():
         txn.__exit__(None, None, None)
     assert txn.outcome is Outcome.ABORTED
     assert "interrupted" in txn.reason
-    application.consumer.member.fetching.rewind()
+    application.consumer.adapter.fetching.rewind()
     application.finishes()

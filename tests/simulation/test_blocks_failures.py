@@ -435,7 +435,7 @@ def test_a_read_that_fails_before_it_fetches_fails_its_block(stage, monkeypatch,
         for record in stage.collect(consumer, 4):
             txn.produce(SINK, record.value())
         with monkeypatch.context() as patched, contextlib.suppress(FatalClientError):
-            patched.setattr(consumer.member.fetching, "begin_call", mock.Mock(side_effect=FatalClientError("no seek")))
+            patched.setattr(consumer.adapter.fetching, "begin_call", mock.Mock(side_effect=FatalClientError("no seek")))
             getattr(consumer, call)(timeout=0.1)
     assert txn.outcome is Outcome.ABORTED
     assert stage.outputs == []

@@ -235,7 +235,7 @@ TRANSACTIONAL = {
     "init_transactions": lambda producer, consumer: producer.init_transactions(5.0),
     "begin_transaction": lambda producer, consumer: producer.begin_transaction(),
     "send_offsets_to_transaction": lambda producer, consumer: producer.send_offsets_to_transaction(
-        [TopicPartition(SOURCE, 0, 2)], consumer.member.snapshot().group_metadata, 5.0
+        [TopicPartition(SOURCE, 0, 2)], consumer.adapter.snapshot().group_metadata, 5.0
     ),
     "commit_transaction": lambda producer, consumer: producer.commit_transaction(5.0),
     "abort_transaction": lambda producer, consumer: producer.abort_transaction(5.0),

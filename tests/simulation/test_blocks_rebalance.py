@@ -338,7 +338,7 @@ def test_waiting_for_the_gate_ends_at_the_hold_limit_though_the_generation_keeps
             txn.produce(SINK, record.value())
         close_the_gate(consumer)
         if since == "first wait":
-            monkeypatch.setattr(consumer.member.fetching, "wait_while_paused", is_moving.append)
+            monkeypatch.setattr(consumer.adapter.fetching, "wait_while_paused", is_moving.append)
         else:
             is_moving.append(True)
     is_moving.clear()

@@ -174,7 +174,7 @@ def test_nothing_is_handed_over_while_the_outcome_is_unknown(stage, arrives):
 
     stage.wait_for(lambda: got, answers_again)
     assert len(got) == (2 if arrives else 4)
-    consumer.member.fetching.rewind()
+    consumer.adapter.fetching.rewind()
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs
 
@@ -214,7 +214,7 @@ def test_a_revocation_resolves_an_unknown_commit_before_the_partitions_leave(sta
     producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
     txn = left_unknown(stage, producer, consumer, arrives=arrives)
     stage.cluster.revoke((SOURCE, 0), (SOURCE, 1))
-    stage.wait_for(lambda: stage.named("partitions_revoked"), consumer.member.fetching.serve_callbacks)
+    stage.wait_for(lambda: stage.named("partitions_revoked"), consumer.adapter.fetching.serve_callbacks)
     stage.cluster.give_back()
     assert txn.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
     stage.copy_the_rest(producer, consumer)

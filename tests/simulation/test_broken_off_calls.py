@@ -89,14 +89,14 @@ def every_way_to_fetch(reader):
     consumer = reader.consumer
     reader.does(reader.polls, reader.consumes(3), reader.polls)
     reader.does(
-        consumer.member.fetching.prefetch,
+        consumer.adapter.fetching.prefetch,
         reader.consumes(2),
-        lambda: consumer.member.fetching.serve_callbacks(drain=True),
+        lambda: consumer.adapter.fetching.serve_callbacks(drain=True),
         reader.polls,
     )
     reader.does(
-        lambda: consumer.member.fetching.wait_while_paused(0.05),
-        consumer.member.fetching.serve_callbacks,
+        lambda: consumer.adapter.fetching.wait_while_paused(0.05),
+        consumer.adapter.fetching.serve_callbacks,
         reader.consumes(4),
     )
     reader.does(reader.consumes(5), reader.polls, lambda: consumer.commit(asynchronous=False), reader.consumes(3))
@@ -201,7 +201,7 @@ class Copying:
             hook=lambda _: None,
         )
         self.producer.init_transactions()
-        self.reader.consumer.member.fetching.wait_while_paused(0.05)  # so that there is a group to rebalance
+        self.reader.consumer.adapter.fetching.wait_while_paused(0.05)  # so that there is a group to rebalance
 
     def block(self, number=6):
         self.txn = self.producer.transaction(self.reader.consumer)

@@ -44,7 +44,7 @@ def test_an_on_revoke_inside_the_flush_of_a_block_may_flush_the_producer(protoco
     assert txn.outcome is Outcome.COMMITTED
     assert left == [4]
     stage.cluster.give_back()
-    consumer.member.fetching.rewind()
+    consumer.adapter.fetching.rewind()
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs
 
@@ -146,7 +146,7 @@ def test_a_call_that_is_refused_in_a_callback_changes_nothing(stage: SimulatedSt
     seen: list[Any] = []
 
     def on_assign(consumer: Any, _: Any) -> None:
-        member = consumer.member
+        member = consumer.adapter
         for drain in (True, False):
             before = member.table.state, member.membership.state
             with pytest.raises(TransactionStateError, match="inside another one"):

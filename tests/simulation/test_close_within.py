@@ -20,14 +20,14 @@ def stage():
 def test_a_close_that_goes_on_behind_its_limit_is_waited_for_by_the_next(stage, monkeypatch):
     consumer = stage.subscribed()
     began, may_end = threading.Event(), threading.Event()
-    close = consumer.member.close
+    close = consumer.adapter.close
 
     def slow():
         began.set()
         may_end.wait(30)
         close()
 
-    monkeypatch.setattr(consumer.member, "close", slow)
+    monkeypatch.setattr(consumer.adapter, "close", slow)
     closer = threading.Thread(target=lambda: consumer.close_within(30.0))
     closer.start()
     wait_for(began.is_set, "the close that goes on")

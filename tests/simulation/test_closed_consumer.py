@@ -114,7 +114,7 @@ def test_a_commit_that_close_itself_leaves_unanswered_stays_unknown_and_its_prod
 def test_records_that_were_put_back_are_not_handed_over_after_close(stage):
     consumer = stage.consumer()
     consumer.assign([TopicPartition(SOURCE, 0, 0)])
-    consumer.member.put_back(stage.collect(consumer, 2))
+    consumer.adapter.put_back(stage.collect(consumer, 2))
     consumer.close()
     with pytest.raises(RuntimeError, match=CLOSED):
         consumer.consume(2, 0.1)

@@ -52,7 +52,7 @@ def test_the_block_ends_as_aborted_and_the_records_come_again(stage: Any, writes
     assert "closed" in txn.reason
     assert [event.records_in for event in stage.named("transaction_aborted")] == [4]
     assert [record.value() for record in stage.collect(consumer, 4)] == taken
-    consumer.member.fetching.rewind()
+    consumer.adapter.fetching.rewind()
     stage.copy_the_rest(stage.producer(), consumer)
     assert stage.outputs == stage.inputs
 
@@ -237,7 +237,7 @@ def test_a_handler_inside_a_poll_may_not_close_the_producer(stage: Any) -> None:
     """The poll is about to hand records over, and the abort of held work would be overwritten by that."""
     producer, consumer = stage.producer(), stage.subscribed()
     hold(stage, producer, consumer, 2)
-    hand_over, refused = consumer.member.handed_over, []
+    hand_over, refused = consumer.adapter.handed_over, []
 
     def struck(delivery: Any) -> Any:
         with pytest.raises(TransactionStateError, match=r"close\(\) inside a call of its consumer") as told:
@@ -245,7 +245,7 @@ def test_a_handler_inside_a_poll_may_not_close_the_producer(stage: Any) -> None:
         refused.append(told.value)
         return hand_over(delivery)
 
-    with mock.patch.object(consumer.member, "handed_over", struck):
+    with mock.patch.object(consumer.adapter, "handed_over", struck):
         stage.wait_for(lambda: refused, lambda: consumer.poll(0.1))
     producer.close()
     stage.cluster.rebalance()

@@ -82,8 +82,8 @@ def test_a_fatal_event_is_kept_when_its_call_is_broken_off(stage, refused, call)
 def test_a_fatal_event_is_kept_by_a_rewind(stage, refused):
     consumer, producer = refused(), stage.producer()
     stage.cluster.clock.sleep(5.0)
-    consumer.member.fetching.prefetch()
-    consumer.member.fetching.rewind()
+    consumer.adapter.fetching.prefetch()
+    consumer.adapter.fetching.rewind()
     block_that_raises(stage, producer, consumer)
 
 
@@ -107,7 +107,7 @@ def test_plain_use_gets_the_event_as_confluent_kafka_hands_it_out_and_then_the_e
 def test_what_was_found_out_before_the_event_came_does_not_hide_why(stage, refused):
     consumer = refused()
     stage.cluster.clock.sleep(5.0)
-    stage.wait_for(consumer.member.library.check_fatal, lambda: stage.cluster.clock.sleep(0.1))
+    stage.wait_for(consumer.adapter.library.check_fatal, lambda: stage.cluster.clock.sleep(0.1))
     (event,) = consumer.consume(10, 0.2)
     assert "desk-1" in event.error().str()
     with pytest.raises(FatalClientError, match="desk-1"):
@@ -119,9 +119,9 @@ def test_what_was_found_out_before_the_event_came_does_not_hide_why(stage, refus
 def test_a_classic_member_whose_id_was_taken_over_ends_with_the_fatal_error(protocol):
     stage = SimulatedStage(protocol, records=1)
     consumer, producer = stage.subscribed(group_instance_id="desk-1"), stage.producer()
-    stage.wait_for(lambda: consumer.member.membership.state.assigned, lambda: one_block(producer, consumer))
+    stage.wait_for(lambda: consumer.adapter.membership.state.assigned, lambda: one_block(producer, consumer))
     new_owner = stage.subscribed(group_instance_id="desk-1")
-    stage.wait_for(lambda: new_owner.member.membership.state.assigned, lambda: new_owner.consume(1, 0.2))
+    stage.wait_for(lambda: new_owner.adapter.membership.state.assigned, lambda: new_owner.consume(1, 0.2))
     block_that_raises(stage, producer, consumer)
 
 

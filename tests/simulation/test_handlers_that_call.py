@@ -259,7 +259,7 @@ def test_a_pause_of_a_handler_inside_a_call_is_refused_or_holds(first: int) -> N
     assert steps.steps > 500
     for number in range(first, steps.steps + 1, EVERY_PAUSED_STEP):
         application = reading(strike := HandlerStrike(number, None), steps)
-        assert bool(application.refusals) != bool(application.consumer.member.state.paused), strike.struck
+        assert bool(application.refusals) != bool(application.consumer.adapter.state.paused), strike.struck
 
 
 @strides(EVERY_OWN_STEP)

@@ -83,8 +83,8 @@ def test_a_hook_that_fails_at_a_refused_plain_commit_forgets_its_offsets_all_the
     hook = BrokenHook("commit_refused", error=KeyboardInterrupt)
     consumer = stage.subscribed(hook=hook)
     stage.collect(consumer, 4)
-    consumer.member.plain.pending.update(consumer._plain.requested(None, None))
+    consumer.adapter.plain.pending.update(consumer._plain.requested(None, None))
     stage.cluster.lose()
     with pytest.raises(KeyboardInterrupt):
         stage.wait_for(lambda: False, lambda: consumer.consume(1, 0.1))
-    assert consumer.member.plain.pending == {}
+    assert consumer.adapter.plain.pending == {}

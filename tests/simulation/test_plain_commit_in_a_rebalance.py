@@ -46,7 +46,7 @@ def test_a_loss_told_inside_commit_takes_the_group_back_to_nothing(stage, reques
     records = stage.collect(consumer, 2)
     evicted_while_another_has_committed_more(stage)
     # A classic member shows at once that it is none any more.
-    rule = GateRule.LEFT_WHILE_SERVING if consumer.member.membership.state.is_member_epoch else GateRule.NOT_A_MEMBER
+    rule = GateRule.LEFT_WHILE_SERVING if consumer.adapter.membership.state.is_member_epoch else GateRule.NOT_A_MEMBER
     refused = len(stage.named("commit_refused"))
     if asynchronous:
         assert consumer.commit(**request_of(consumer, records)) is None
@@ -102,7 +102,9 @@ def test_a_refused_commit_of_revoked_partitions_does_not_block_the_next_commit(p
     stage.collect(consumer, 1)
     with pytest.raises(CommitRefusedError, match=rf"{SOURCE}\[1\]"):
         consumer.commit(offsets=[TopicPartition(SOURCE, 1, 2)], asynchronous=False)
-    stage.wait_for(lambda: consumer.commit(asynchronous=False), lambda: consumer.member.fetching.wait_while_paused(0.1))
+    stage.wait_for(
+        lambda: consumer.commit(asynchronous=False), lambda: consumer.adapter.fetching.wait_while_paused(0.1)
+    )
     assert stage.cluster.committed(GROUP)[PartitionKey(SOURCE, 0)] == 3
     consumer.close()
 

@@ -33,7 +33,7 @@ def waiting(stage: SimulatedStage) -> tuple[Any, Any]:
     """Clients after a block: its end has served callbacks, which leaves a record behind."""
     producer, consumer = stage.producer(), stage.subscribed()
     stage.wait_for(lambda: stage.cluster.committed(GROUP), lambda: block(stage, producer, consumer))
-    assert consumer.member.state.waiting
+    assert consumer.adapter.state.waiting
     return producer, consumer
 
 
@@ -65,8 +65,8 @@ def test_what_waits_of_another_partition_comes_while_one_is_paused(stage: Simula
     consumer = stage.consumer()
     consumer.subscribe([SOURCE, "others"])
     stage.wait_for(
-        lambda: message_count(consumer.member.state.waiting) > 1,
-        lambda: (consumer.member.fetching.prefetch(), consumer.member.fetching.serve_callbacks()),
+        lambda: message_count(consumer.adapter.state.waiting) > 1,
+        lambda: (consumer.adapter.fetching.prefetch(), consumer.adapter.fetching.serve_callbacks()),
     )
     consumer.pause([PLACE])
     found = [message for _ in range(5) for message in consumer.consume(10, 0.2)]
@@ -108,7 +108,7 @@ def test_what_had_waited_comes_again_after_an_unsubscribe_that_was_interrupted(
     _, consumer = waiting(stage)
     (first,) = stage.cluster.committed(GROUP).values()
     with monkeypatch.context() as patched:
-        patched.setattr(consumer.member.library.raw, "seek", Mock(side_effect=KeyboardInterrupt))
+        patched.setattr(consumer.adapter.library.raw, "seek", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             consumer.unsubscribe()
     found = stage.collect(consumer, RECORDS - first)

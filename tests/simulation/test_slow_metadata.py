@@ -27,7 +27,7 @@ def without_metadata(consumer: EosConsumer) -> Any:
 @pytest.mark.parametrize("count", [1, 3])
 def test_records_are_delivered_while_a_metadata_request_is_unanswered(stage: SimulatedStage, count: int) -> None:
     consumer, producer = stage.subscribed(), stage.producer()
-    stage.wait_for(consumer.assignment, consumer.member.fetching.serve_callbacks)
+    stage.wait_for(consumer.assignment, consumer.adapter.fetching.serve_callbacks)
     stage.cluster.advance(5.0)  # the records are fetched by now, and the topics are to be asked for
     seen: list[int] = []
     with without_metadata(consumer):

@@ -35,7 +35,7 @@ def logs_the_change(consumer, topic=SOURCE):
     """The lines of librdkafka's log that tell of it."""
     for before, after in (("A" * 22, "a" * 22), ("a" * 22, "b" * 22)):
         line = f"[thrd:main]: Topic {topic} changed id from {before} to {after}"
-        consumer.member.library.topics.log(7, "%s", line)
+        consumer.adapter.library.topics.log(7, "%s", line)
 
 
 EITHER_WAY = pytest.mark.parametrize("topic", [SOURCE, PATTERN], ids=["by name", "by pattern"])
@@ -72,7 +72,7 @@ def test_records_in_hand_of_a_topic_that_was_replaced_are_not_committed_for_the_
 
     with pytest.raises(InputPositionError, match=REPLACED):
         block()
-    assert consumer.member.positions == {}
+    assert consumer.adapter.positions == {}
     assert stage.cluster.committed(GROUP) == {}
     assert stage.outputs == []
 

@@ -166,7 +166,7 @@ def test_markers_behind_the_start_are_not_passed_before_the_log_was_validated(pr
     elections = Elections(stage, 10)
     consumer = stage.subscribed(factory=elections)
     wait_idly(stage, consumer)
-    assert not consumer.member.hand_over_passed()
+    assert not consumer.adapter.hand_over_passed()
     assert elections.sought == [(20, 0)]
     assert until_refused(stage, consumer) == []
 
@@ -179,11 +179,11 @@ def test_markers_are_committed_with_the_leader_epoch_that_they_were_written_unde
     consumer = stage.subscribed(factory=elections)
     stage.collect(consumer, 5)
     wait_idly(stage, consumer)
-    assert consumer.member.hand_over_passed()
-    ((partition, position),) = consumer.member.positions.items()
+    assert consumer.adapter.hand_over_passed()
+    ((partition, position),) = consumer.adapter.positions.items()
     assert (position.first_offset, position.next_offset, position.leader_epoch) == (15, 22, 1)
     assert position.record_count == 5
-    assert epoch_at(consumer.member.state.row(partition).epochs, 22) == 1
+    assert epoch_at(consumer.adapter.state.row(partition).epochs, 22) == 1
 
 
 def test_a_library_that_starts_over_behind_passed_markers_is_sought_behind_them():
@@ -193,7 +193,7 @@ def test_a_library_that_starts_over_behind_passed_markers_is_sought_behind_them(
     consumer = stage.subscribed(factory=elections)
     stage.collect(consumer, 5)
     wait_idly(stage, consumer)
-    assert consumer.member.hand_over_passed()
+    assert consumer.adapter.hand_over_passed()
     elections.raw.seek(TopicPartition(SOURCE, 0, 0))
     wait_idly(stage, consumer)
     assert elections.sought == [(22, 1)]

@@ -15,7 +15,7 @@ def test_a_wait_for_stable_offsets_is_reported_until_they_are_known(protocol: st
     stage = SimulatedStage(protocol, records=1, partitions=1)
     consumer = stage.subscribed()
     until_s = stage.cluster.clock() + 100.0
-    with mock.patch.object(consumer.member.library, "committed_offsets", return_value=None):
+    with mock.patch.object(consumer.adapter.library, "committed_offsets", return_value=None):
         while stage.cluster.clock() < until_s:
             assert consumer.consume(10, 0.1) == []
     reports = [event.error for event in stage.named("client_reported")]

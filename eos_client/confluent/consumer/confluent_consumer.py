@@ -28,24 +28,15 @@ from eos_client.confluent.consumer.plain_offsets import PlainOffsets, PlainUse
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.failures.consumer_failures import write_after_close
-from eos_client.confluent.failures.position_failures import (
-    beyond_the_end,
-    forbidden_reset,
-    log_truncated,
-    says_no_offset,
-    start_forgotten,
-    topic_replaced,
-)
+from eos_client.confluent.failures.position_failures import refusal_error, says_no_offset
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.hand_over import (
     ForbiddenReset,
     HandOver,
-    LogTooShort,
     Refusal,
-    ReplacedTopic,
-    TruncatedLog,
     next_hand_over,
+    standing_refusal,
 )
 from eos_client.core.membership_events import AssignmentTakenOver, TopicsAssigned
 from eos_client.core.model import InputPartition, InputPositions, Partitions
@@ -85,7 +76,7 @@ class ConfluentConsumer:
     ``report`` receives what ``close`` could not do or does not raise, and what keeps records waiting.
     ``settings`` are librdkafka's, with the defaults of this package. ``work_since``: when the first record of the open
     work was handed over, by the clock.
-    ``has_handed_over_events``: whether error events are among what was handed over last.
+    ``has_handed_over_errors``: whether error events are among what was handed over last.
     ``was_abandoned``: the client library did not close in time, so leaving the group was not confirmed.
     """
 
@@ -113,7 +104,7 @@ class ConfluentConsumer:
         self.membership = Membership(self.library, ownership, table, self.starts, clock)
         self.fetching = Fetching(self.library, self.membership, ownership, table, self.starts, clock)
         self.work_since = 0.0
-        self.has_handed_over_events = False
+        self.has_handed_over_errors = False
         self.was_abandoned = False
 
     # -- what is known -----------------------------------------------------------------------------------------------
@@ -181,7 +172,8 @@ class ConfluentConsumer:
         count = operator.index(count)  # the client library takes a TypeError for an exception out of a callback
         if self.library.fatal is not None:
             return HandOver(self.fetching.last_events(), ())
-        self.starts.require_starts()
+        if standing_refusal(self.state) is not None:
+            timeout = 0.0  # no record is awaited; callbacks are served, which keeps the member in its group
         if self.membership.state.needs_sync:
             self.fetching.drain_in_call()
         ready_count = self._ready_count()
@@ -209,31 +201,18 @@ class ConfluentConsumer:
         if hand_over.event is not None:
             self.table.tell(hand_over.event)
         if hand_over.refusal is not None:
-            raise self.table.ended_by(self._error_of(hand_over.refusal))
+            raise self.table.ended_by(refusal_error(self._checked(hand_over.refusal)))
         return hand_over
 
-    def _error_of(self, refusal: Refusal) -> Exception:
-        match refusal:
-            case ReplacedTopic(topic):
-                return topic_replaced(topic)
-            case TruncatedLog(partition, misplacement):
-                return log_truncated(partition, misplacement)
-            case LogTooShort(partition, expected, found):
-                return beyond_the_end(partition, expected, found)
-            case ForbiddenReset(partition, event, start_is_unknown):
-                return self._forbidden_reset(partition, event, start_is_unknown=start_is_unknown)
-
-    def _forbidden_reset(self, partition: InputPartition, event: Any, *, start_is_unknown: bool) -> Exception:
-        """Return the error of ``event``; another one where the group does have an offset to start at, or may have."""
-        if start_is_unknown and says_no_offset(event):
-            committed = self.library.committed_offsets([partition])
-            if committed is None or partition in committed:
-                return start_forgotten(partition, None if committed is None else committed[partition].offset)
-        return forbidden_reset(partition, event)
+    def _checked(self, refusal: Refusal) -> Refusal:
+        """Ask the group before it is said that it has no offset where a partition starts."""
+        if isinstance(refusal, ForbiddenReset) and refusal.start_is_unknown and says_no_offset(refusal.error):
+            return refusal.given_committed(self.library.committed_offsets([refusal.partition]))
+        return refusal
 
     def handed_over(self, hand_over: HandOver) -> ConsumerState:
         """Record when work began, and whether events are handed over; return the state that the call assigns last."""
-        self.has_handed_over_events = hand_over.has_events
+        self.has_handed_over_errors = hand_over.has_errors
         if hand_over.runs and not self.table.state.positions:
             self.work_since = self._clock()
         handed_over = HandedOver(hand_over.runs, hand_over.waiting, self.membership.state.synced_generation)

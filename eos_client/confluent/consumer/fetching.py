@@ -16,6 +16,7 @@ from eos_client.confluent.consumer.partition_table import PartitionTable, positi
 from eos_client.confluent.consumer.start_offsets import StartOffsets
 from eos_client.confluent.failures.consumer_failures import input_error
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
+from eos_client.core.hand_over import standing_refusal
 from eos_client.core.membership_events import Synced
 from eos_client.core.partition_events import (
     Aborted,
@@ -76,7 +77,7 @@ class Fetching:
 
     def _receive(self, fetched: list[Run]) -> None:
         table, starts = self._table, self._starts
-        if table.state.not_plain or table.state.departed:
+        if table.state.unsettled or table.state.departed:
             starts.find_due(without_partitions(fetched, table.state.departed))
         table.tell(Fetched(tuple(fetched)))
         table.perform_due()
@@ -112,11 +113,15 @@ class Fetching:
             raise
 
     def fetch_in_time(self, count: int, timeout: float) -> None:
-        """Fetch; if every message was withheld, fetch again until ``timeout``."""
+        """Fetch; if every message was withheld, fetch again until ``timeout``, unless nothing may be handed over."""
         deadline = math.inf if timeout < 0 else self._clock() + timeout
         self.fetch(count, timeout)
-        while self._brought_nothing_ready and (left_s := deadline - self._clock()) > 0:
+        while self._may_bring_more and (left_s := deadline - self._clock()) > 0:
             self.fetch(count, left_s if timeout >= 0 else timeout)
+
+    @property
+    def _may_bring_more(self) -> bool:
+        return self._brought_nothing_ready and standing_refusal(self._table.state) is None
 
     # -- serving callbacks -------------------------------------------------------------------------------------------
 

@@ -17,11 +17,10 @@ from confluent_kafka import KafkaException
 
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.confluent.consumer.partition_table import PartitionTable
-from eos_client.confluent.failures.position_failures import no_offset
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions, format_partitions
 from eos_client.core.partition_events import (
     EndsFound,
-    StartEpochDropped,
+    LogEndFound,
     StartsFound,
 )
 from eos_client.core.partition_row import ResetPolicy
@@ -43,20 +42,14 @@ class StartOffsets:
     _commit: Callable[[Mapping[InputPartition, int]], bool]
     _report: Callable[[str], None]
     _clock: Callable[[], float]
-    _passed_over: dict[InputPartition, int] = field(default_factory=dict, init=False)
+    _skipped_by_latest: dict[InputPartition, int] = field(default_factory=dict, init=False)
     _ask_at: float = field(default=0.0, init=False)
     _unanswered_since: float | None = field(default=None, init=False)
 
-    def take_passed_over(self) -> Mapping[InputPartition, int]:
+    def take_skipped_by_latest(self) -> Mapping[InputPartition, int]:
         """Return how many offsets lie before the end at which partitions have started since the last call."""
-        passed_over, self._passed_over = self._passed_over, {}
-        return passed_over
-
-    def require_starts(self) -> None:
-        """Raise InputPositionError when a partition has no offset to start at, and may not choose one."""
-        if self._table.state.stopping:
-            for partition in sorted(self._table.state.missing_starts):
-                raise self._table.ended_by(no_offset(partition))
+        skipped_by_latest, self._skipped_by_latest = self._skipped_by_latest, {}
+        return skipped_by_latest
 
     def commit_missing(self) -> None:
         """With ``latest``, commit the present end as the start offset of assigned partitions that have none.
@@ -81,7 +74,7 @@ class StartOffsets:
 
         All unknown starts are asked for in one request; if one of them is pending, the needed ones one by one.
         """
-        if not self._table.state.not_plain:
+        if not self._table.state.unsettled:
             return
         is_time = self._clock() >= self._ask_at
         if is_time:
@@ -95,7 +88,9 @@ class StartOffsets:
             if not has_answered and len(unknown) > 1:
                 for partition in sorted(needed):
                     self._find(frozenset({partition}))
-        self._drop_epochs_beyond_the_end(arrived)
+        for partition in sorted(self._table.state.due_log_ends(arrived)):
+            if (end := self._library.end_of(partition)) is not None:
+                self._table.tell(LogEndFound(partition, end))
 
     def _find(self, partitions: Partitions) -> bool:
         """Find start offsets of ``partitions``, commit them with ``latest``; returns whether the group has answered."""
@@ -127,21 +122,8 @@ class StartOffsets:
         ends = {p: start.end for p, start in starts.items() if start.end is not None}
         if not ends or not self._commit(ends):
             return {}
-        self._passed_over.update({p: starts[p].passed_over for p in ends if starts[p].passed_over})
+        self._skipped_by_latest.update({p: starts[p].skipped_by_latest for p in ends if starts[p].skipped_by_latest})
         return {partition: CommittedOffset(end, "") for partition, end in ends.items()}
-
-    def _drop_epochs_beyond_the_end(self, arrived: Iterable[Run]) -> None:
-        """Drop the leader epoch of a start that lies beyond the end of the log.
-
-        Without it, librdkafka reports that at once, by starting over; with it, only when the next record is written.
-        """
-        for run in arrived:
-            start = self._table.state.row(run.partition).start
-            if run.is_error or start is None or not start.may_lie_beyond_the_end(run):
-                continue
-            end = self._library.end_of(run.partition)
-            if end is not None and end < start.goal:
-                self._table.tell(StartEpochDropped(run.partition))
 
     def _record_answer(self, needed: Partitions, *, has_answered: bool) -> None:
         """Report every _REPORT_AFTER_S seconds that the group does not say where ``needed`` start."""

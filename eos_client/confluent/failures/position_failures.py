@@ -8,6 +8,15 @@ from confluent_kafka import KafkaError
 
 from eos_client import errors
 from eos_client.confluent.failures.kafka_errors import FromKafka
+from eos_client.core.hand_over import (
+    ForbiddenReset,
+    LogTooShort,
+    MissingStart,
+    Refusal,
+    ReplacedTopic,
+    StartForgotten,
+    TruncatedLog,
+)
 from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.model import InputPartition
 
@@ -26,13 +35,30 @@ class KafkaInputPositionError(FromKafka, errors.InputPositionError):
         self.topic, self.partition, self.offset = topic, partition, offset
 
 
+def refusal_error(refusal: Refusal) -> errors.EosError:
+    """Return the error of a call that hands over nothing because of ``refusal``."""
+    match refusal:
+        case ReplacedTopic(topic):
+            return _topic_replaced(topic)
+        case MissingStart(partition):
+            return _no_offset(partition)
+        case TruncatedLog(partition, misplacement):
+            return log_truncated(partition, misplacement)
+        case StartForgotten(partition, committed):
+            return _start_forgotten(partition, committed)
+        case ForbiddenReset(partition, error):
+            return forbidden_reset(partition, error)
+        case LogTooShort(partition, expected, found):
+            return beyond_the_end(partition, expected, found)
+
+
 def forbidden_reset(partition: InputPartition, message: Any) -> KafkaInputPositionError:
     """Return the error for the event ``message``: the library may not go on, under ``auto.offset.reset=error``."""
     error = message.error()
     if _LOG_TRUNCATION in error.str():
         return _refused_for_truncation(error, partition, f"{partition} cannot be read on: {error.str()}.", None)
     if says_no_offset(message):
-        return no_offset(partition, error)
+        return _no_offset(partition, error)
     return KafkaInputPositionError(
         error,
         f"{partition} cannot be read on at offset {message.offset()} ({error.str()}), and auto.offset.reset=error "
@@ -48,7 +74,7 @@ def says_no_offset(message: Any) -> bool:
     return _LOG_TRUNCATION not in message.error().str() and (message.offset() is None or message.offset() < 0)
 
 
-def no_offset(partition: InputPartition, error: KafkaError | None = None) -> KafkaInputPositionError:
+def _no_offset(partition: InputPartition, error: KafkaError | None = None) -> KafkaInputPositionError:
     """Return the error for a partition that has no committed offset and may not choose another start."""
     return KafkaInputPositionError(
         error or KafkaError(_NO_RESET, "no committed offset"),
@@ -59,7 +85,7 @@ def no_offset(partition: InputPartition, error: KafkaError | None = None) -> Kaf
     )
 
 
-def start_forgotten(partition: InputPartition, committed: int | None) -> errors.FatalClientError:
+def _start_forgotten(partition: InputPartition, committed: int | None) -> errors.FatalClientError:
     """Return the error for a partition of which the library says wrongly that the group has no offset.
 
     ``committed``: the group's offset; None while that is pending. librdkafka (2.16) forgets the look-up of a pending
@@ -111,7 +137,7 @@ def _refused_for_truncation(
     )
 
 
-def topic_replaced(topic: str) -> KafkaInputPositionError:
+def _topic_replaced(topic: str) -> KafkaInputPositionError:
     """Return the error for an input topic that was deleted and created again."""
     message = (
         f"the input topic {topic!r} was deleted and created again: offsets of the old one say nothing about the new "
