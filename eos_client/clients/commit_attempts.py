@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from eos_client.clients.long_steps import EndedMeanwhileError
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling, GatePolicy, HoldEnded
 from eos_client.core.model import InputPositions, Partitions
@@ -12,7 +13,6 @@ from eos_client.ports import MembershipSnapshot
 
 _SERVE_ROUNDS_MAX = 3
 _WAIT_SLICE_S = 0.02
-_HOLDS = (CommitDecision.SKIP, CommitDecision.SERVE_CALLBACKS)
 
 
 class CommitAttempts:
@@ -72,8 +72,8 @@ class CommitAttempts:
     ) -> tuple[CommitRuling, MembershipSnapshot]:
         """Let the gate decide, and serve callbacks for as long as it wants them served first.
 
-        ``is_still_due``: whether there is anything left to decide on after callbacks were served. ``departed``: as in
-        `CommitAttempt`. A generation that moves again each time counts as a skip, which ends at the hold limit.
+        ``is_still_due``: whether there is anything left to decide on after callbacks were served, else
+        EndedMeanwhileError is raised. ``departed``: as in `CommitAttempt`.
         """
         ruling, snapshot = self.decide(positions(), departed=departed())
         for round_number in range(1, _SERVE_ROUNDS_MAX + 1):
@@ -81,7 +81,7 @@ class CommitAttempts:
                 break
             self._consumer.fetching.serve_callbacks(drain=True)
             if not is_still_due():
-                break
+                raise EndedMeanwhileError
             is_last = round_number == _SERVE_ROUNDS_MAX
             ruling, snapshot = self.decide(positions(), departed=departed(), generation_unstable=is_last)
         return ruling, snapshot
@@ -98,22 +98,24 @@ class CommitAttempts:
         ``is_still_due``: as in ``decide_after_callbacks``. ``on_skip`` is called before such a wait.
         """
         ruling, snapshot = self.decide_after_callbacks(positions, is_still_due=is_still_due)
-        if ruling.decision not in _HOLDS or self._consumer.gate.settings.policy is not GatePolicy.BLOCK:
+        blocks = self._consumer.gate.settings.policy is GatePolicy.BLOCK
+        if ruling.decision is not CommitDecision.SKIP or not blocks:
             return ruling, snapshot
         on_skip()
         self.record_skip(ruling, snapshot)
-        while ruling.decision in _HOLDS and is_still_due():
+        while ruling.decision is CommitDecision.SKIP:
             self._consumer.fetching.wait_while_paused(_WAIT_SLICE_S)
-            if is_still_due():
-                ruling, snapshot = self.decide_after_callbacks(positions, is_still_due=is_still_due)
+            if not is_still_due():
+                raise EndedMeanwhileError
+            ruling, snapshot = self.decide_after_callbacks(positions, is_still_due=is_still_due)
         return ruling, snapshot
 
     def record(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         """Record a ruling: the work is held, or its attempts have ended."""
-        if ruling.decision in {CommitDecision.COMMIT, CommitDecision.ABORT}:
-            self.end_hold()
-        else:
+        if ruling.decision is CommitDecision.SKIP:
             self.record_skip(ruling, snapshot)
+        else:
+            self.end_hold()
 
     def record_skip(self, ruling: CommitRuling, snapshot: MembershipSnapshot) -> None:
         """Record and report that nothing was sent."""

@@ -27,7 +27,7 @@ from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.serialisation import Serializers
-from eos_client.core.commit_gate import CommitDecision, WorkEnded
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, WorkEnded
 from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import (
@@ -561,22 +561,26 @@ class TransactionSession:
         self.raise_callback_failure()
         return TransactionEvent.SERVED
 
-    def _decide(self, steps: StepState) -> TransactionEvent:
-        if steps.inside_revoke:
-            steps.decided = self._commit_attempts.decide(self.consumer.positions)
-        else:
-            steps.decided = self._commit_attempts.decide_and_wait(
-                lambda: self.consumer.positions, is_still_due=self._is_deciding, on_skip=self.endings.count_skipped
-            )
-        ruling, snapshot = steps.decided
+    def _decide(self, steps: StepState) -> TransactionEvent | None:
+        try:
+            ruling, snapshot = steps.decided = self._rule(inside_revoke=steps.inside_revoke)
+        except EndedMeanwhileError:
+            return None
         if ruling.decision is not CommitDecision.COMMIT:
             steps.abort_reason, steps.abort_rule = ruling.reason, ruling.rule
-            is_abort = ruling.decision is CommitDecision.ABORT
-            return TransactionEvent.DECIDED_ABORT if is_abort else TransactionEvent.DECIDED_SKIP
+            is_skip = ruling.decision is CommitDecision.SKIP
+            return TransactionEvent.DECIDED_SKIP if is_skip else TransactionEvent.DECIDED_ABORT
         self._token = self._token.next()
         positions = dict(self.consumer.positions)
         steps.attempted = AttemptedOffsets(positions, snapshot, self._token, inside_revoke=steps.inside_revoke)
         return TransactionEvent.DECIDED_COMMIT if self.state.has_begun else TransactionEvent.DECIDED_COMMIT_UNBEGUN
+
+    def _rule(self, *, inside_revoke: bool) -> tuple[CommitRuling, MembershipSnapshot]:
+        if inside_revoke:
+            return self._commit_attempts.decide(self.consumer.positions)
+        return self._commit_attempts.decide_and_wait(
+            lambda: self.consumer.positions, is_still_due=self._is_deciding, on_skip=self.endings.count_skipped
+        )
 
     def _is_deciding(self) -> bool:
         self.raise_callback_failure()

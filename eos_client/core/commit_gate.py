@@ -258,6 +258,7 @@ class GateRule(Enum):
     REVOCATION_GENERATION = "revocation_generation"
     HELD_TOO_LONG = "held_too_long"
     GENERATION_KEEPS_MOVING = "generation_keeps_moving"
+    GENERATION_UNSTABLE = "generation_unstable"
     CALLBACKS_PENDING = "callbacks_pending"
     MAY_BE_READMITTED = "may_be_readmitted"
     ALWAYS_OURS = "always_ours"
@@ -346,6 +347,12 @@ RULES: tuple[GateRow, ...] = (
         "the generation kept moving for longer than the hold limit",
     ),
     GateRow(
+        GateRule.GENERATION_UNSTABLE,
+        lambda q: q.may_have_pending_callback and q.attempt.generation_unstable,
+        CommitDecision.SKIP,
+        "the generation moved each time that callbacks were served: a revocation or loss may wait to be served",
+    ),
+    GateRow(
         GateRule.CALLBACKS_PENDING,
         lambda q: q.may_have_pending_callback,
         CommitDecision.SERVE_CALLBACKS,
@@ -409,9 +416,11 @@ class GateCounters:
         if ruling.decision is CommitDecision.SKIP:
             self.holds += attempt.held_for_s == 0.0
             # LOST_WORK and NOT_OURS have refused everything that is not ours: only the broker's epoch check is left.
-            self.skips_unjudged += validation is CommitValidation.UNKNOWN
-            self.skips_needed += validation is CommitValidation.EXACT
-            self.skips_false += validation in {CommitValidation.CLASSIC, CommitValidation.ASSIGNMENT_EPOCH}
+            # It says nothing about a callback that waits.
+            is_judged = ruling.rule is GateRule.REVOCATION_GENERATION and validation is not CommitValidation.UNKNOWN
+            self.skips_unjudged += not is_judged
+            self.skips_needed += is_judged and validation is CommitValidation.EXACT
+            self.skips_false += is_judged and validation is not CommitValidation.EXACT
         elif ruling.decision is not CommitDecision.SERVE_CALLBACKS:
             self.held_s += attempt.held_for_s
             self.commits += ruling.decision is CommitDecision.COMMIT

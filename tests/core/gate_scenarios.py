@@ -398,10 +398,11 @@ FACTS = (
         "a generation that keeps moving holds work until the limit",
         (
             Assigned(parts(P0, P1)),
-            Ask(SERVE, GateRule.CALLBACKS_PENDING, {P0: epoch(5)}, epoch(6), facts={"generation_unstable": True}),
+            Ask(SKIP, GateRule.GENERATION_UNSTABLE, {P0: epoch(5)}, epoch(6), facts={"generation_unstable": True}),
+            Ask(COMMIT, GateRule.ALWAYS_OURS, {P0: epoch(6)}, epoch(6), facts={"generation_unstable": True}),
             Ask(
-                SERVE,
-                GateRule.CALLBACKS_PENDING,
+                SKIP,
+                GateRule.GENERATION_UNSTABLE,
                 {P0: epoch(5)},
                 epoch(7),
                 held_for_s=HOLD_LIMIT_S,

@@ -201,6 +201,8 @@ MUTANTS = (
         GateRule.CALLBACKS_PENDING,
         lambda q: _all_moved(q) and not q.attempt.generation_is_synced,
     ),
+    predicate("holds what callbacks could clear", GateRule.GENERATION_UNSTABLE, lambda q: q.may_have_pending_callback),
+    predicate("holds what is synced", GateRule.GENERATION_UNSTABLE, lambda q: q.attempt.generation_unstable),
     predicate("serves for ever", GateRule.CALLBACKS_PENDING, _moved),
 )
 

@@ -99,6 +99,8 @@ def _ruling_of_what_is_ours(  # noqa: PLR0911  one return for each rule
     if moved and not situation.served:
         if situation.fact == "generation unstable" and situation.held_for_s > LIMIT_S:
             return "ABORT", "generation_keeps_moving"
+        if situation.fact == "generation unstable":
+            return "SKIP", "generation_unstable"
         return "SERVE_CALLBACKS", "callbacks_pending"
     if situation.fact == "maybe readmitted":
         return "ABORT", "may_be_readmitted"

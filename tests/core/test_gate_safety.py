@@ -20,6 +20,7 @@ NOT_PLAYED = {
     GateRule.MEMBERSHIP_MOVED_ON,
     GateRule.LEFT_WHILE_SERVING,
     GateRule.GENERATION_KEEPS_MOVING,
+    GateRule.GENERATION_UNSTABLE,
     GateRule.MAY_BE_READMITTED,
 }
 PROTECTIVE = [each for each in RULES if each.name not in COMMITTING | NOT_PLAYED]
