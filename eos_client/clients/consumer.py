@@ -166,7 +166,7 @@ class EosConsumer:
     def _report(self, what: str) -> None:
         self._hook(ClientReported(client="consumer", error=what))
 
-    def _commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
+    def _commit_starts(self, starts: Mapping[InputPartition, int]) -> str | None:
         return self.open_work.commit_starts(starts)
 
     def _on_commit(self, error: Any, topic_partitions: list[Any]) -> None:
@@ -216,7 +216,7 @@ class EosConsumer:
         return found
 
     def _require_not_closed(self) -> None:
-        if self._membership.state.is_closed and not self._membership.in_callback:
+        if self._membership.has_left:
             raise read_after_close()
 
     def _report_lag(self) -> None:

@@ -82,8 +82,7 @@ class OpenWork:
         Offsets that do not go through the session's transactions could overtake them, or skip records that an abort
         brings back; also after the producer was closed, which may have left the outcome of its last commit unknown.
         """
-        membership = self._consumer.membership
-        if self.session is not None and (membership.in_callback or not membership.state.is_closed):
+        if self.session is not None and not self._consumer.membership.has_left:
             raise misplaced_call(
                 f"{call} of a consumer that was given to producer.transaction(), whose transactions carry its offsets: "
                 "others could move the group's committed offsets backwards, or skip records. A block without outputs "
@@ -166,8 +165,8 @@ class OpenWork:
 
     # -- start offsets -----------------------------------------------------------------------------------------------
 
-    def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
-        """Commit start offsets if the gate allows it; returns False where that has to be repeated.
+    def commit_starts(self, starts: Mapping[InputPartition, int]) -> str | None:
+        """Commit start offsets if the gate allows it; returns why that has to be repeated, None where it has not.
 
         A plain commit that is sent twice could be served after the transactions that follow, and undo them. Nothing is
         committed for partitions that were assigned by hand: no group gives them to a later owner.
@@ -175,13 +174,13 @@ class OpenWork:
         given = self._consumer.membership.state.assigned
         starts = {partition: offset for partition, offset in starts.items() if partition in given}
         if not starts:
-            return True
+            return None
         snapshot = self._consumer.snapshot()
         positions = {p: InputPosition(offset, offset, snapshot.generation) for p, offset in starts.items()}
         ruling, _ = self._starts.decide(positions, snapshot)
         self._starts.record(ruling, snapshot)
         if ruling.decision is not CommitDecision.COMMIT:
-            return False
+            return ruling.reason
         if self.session is not None:
             return self.session.commit_starts(positions, snapshot)
         self._consumer.plain.record_use(PlainUse.START)

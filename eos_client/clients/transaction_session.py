@@ -266,8 +266,8 @@ class TransactionSession:
             return self.recover(failure)
         return self.abort(raised)
 
-    def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> bool:
-        """Commit start offsets in a transaction of their own; returns whether they were committed.
+    def commit_starts(self, starts: InputPositions, snapshot: MembershipSnapshot) -> str | None:
+        """Commit start offsets in a transaction of their own; returns why that has to be repeated.
 
         Not possible while another transaction is open, or with a closed producer. If the commit fails, consumed records
         are treated as after an abort, and the group's offsets are read again to see whether it took effect. Raises
@@ -276,16 +276,16 @@ class TransactionSession:
         is_in_transaction = self.state.has_begun or self.producer.calls.began_at is not None  # one by hand
         is_closed = self._is_closing or self.is_over
         if is_closed or is_in_transaction or self._has_unreported_end or self.call_guard.is_working:
-            return False
+            return "the producer was closed" if is_closed else "another transaction is open, or is being ended"
         self._token = self._token.next()
         sent = AttemptedOffsets(starts, snapshot, self._token, inside_revoke=False)
         steps = StepState(self._clock(), inside_fetch=True, attempted=sent)
         try:
             with self.producer.library.callback_errors.deferred(until_later=True):
                 self.call_guard.run_transaction_step(lambda: self._run(TransactionEvent.COMMIT_STARTS, steps))
-        except tuple(_START_IS_REPEATED):
-            return False
-        return True
+        except tuple(_START_IS_REPEATED) as error:
+            return str(error)
+        return None
 
     # -- outcomes that are still unknown -----------------------------------------------------------------------------
 

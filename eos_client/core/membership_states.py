@@ -103,6 +103,14 @@ class MembershipState(NamedTuple):
         """Whether ``topic`` was subscribed by name: a topic that only a pattern has matched may come and go."""
         return topic in (self.topics or ()) and not is_pattern(topic)
 
+    def is_input(self, topic: str, assigned: Partitions) -> bool:
+        """Whether ``topic`` is or was read: by partitions that are ``assigned``, by name, or perhaps by a pattern.
+
+        What a pattern has matched counts also after its partitions have left.
+        """
+        is_assigned = any(partition.topic == topic for partition in assigned)
+        return is_assigned or self.names(topic) or bool(self.patterns)
+
     # -- readmission -------------------------------------------------------------------------------------------------
 
     def may_be_readmitted(self, now: GroupGeneration, at_s: float) -> bool:

@@ -119,7 +119,7 @@ def _nested_blocks() -> Patch:
 
 
 def _start_is_not_fixed() -> Patch:
-    return mock.patch.object(OpenWork, "commit_starts", return_value=True)
+    return mock.patch.object(OpenWork, "commit_starts", return_value=None)
 
 
 def _library_skips_to_the_end() -> Patch:

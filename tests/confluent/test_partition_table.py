@@ -237,7 +237,7 @@ def member() -> Any:
     settings = {"group.id": "billing", "auto.offset.reset": "earliest"}
     ownership = ThreadOwnership("EosConsumer", CallMarks())
     clock = SimulatedClock()
-    return ConfluentConsumer(settings, ownership, CommitGate(), lambda _: True, lambda _: None, clock, lambda _: Raw())
+    return ConfluentConsumer(settings, ownership, CommitGate(), lambda _: None, lambda _: None, clock, lambda _: Raw())
 
 
 def test_what_waits_for_its_start_is_resumed_in_name_only(member):

@@ -63,11 +63,12 @@ class Group:
         self.starts = StartOffsets(library, self.table, self.commit, self.reports.append, self.clock)
         self.table.tell(Assigned(BOTH))
 
-    def commit(self, ends: Any) -> bool:
+    def commit(self, ends: Any) -> str | None:
         self.commits.append(dict(ends))
-        if self.may_commit:
-            self.library.committed.update({p: CommittedOffset(end, "") for p, end in ends.items()})
-        return self.may_commit
+        if not self.may_commit:
+            return "another transaction is open"
+        self.library.committed.update({p: CommittedOffset(end, "") for p, end in ends.items()})
+        return None
 
     def receive(self, *runs: Run) -> None:
         self.starts.find_due(runs)
@@ -232,6 +233,25 @@ def test_an_end_that_may_not_be_committed_yet_stays_the_start(latest):
     latest.clock.sleep(_RETRY_INTERVAL_S)
     latest.receive()
     assert latest.commits == [{ZERO: 20, ONE: 0}] * 2
+
+
+@pytest.mark.parametrize("breaks", [0, 1])
+def test_a_start_that_cannot_be_committed_for_long_is_reported(latest, breaks):
+    latest.may_commit = False
+    latest.starts.commit_missing()
+    for number in range(2 * int(_REPORT_AFTER_S)):
+        latest.clock.sleep(1)
+        if breaks and number == _REPORT_AFTER_S - 2:
+            latest.may_commit = True
+            latest.receive()
+            latest.may_commit = False
+            latest.table.tell(Assigned(frozenset({InputPartition("orders", 2)})))
+            latest.library.spans[InputPartition("orders", 2)] = (0, 5)
+        latest.receive()
+    assert len(latest.reports) == (1 if breaks else 2)
+    report = latest.reports[0]
+    assert ("orders[2]" if breaks else "orders[0-1]") in report
+    assert "another transaction is open" in report
 
 
 def test_while_an_offset_is_pending_the_end_is_only_looked_up(latest):

@@ -54,7 +54,7 @@ def after(*told: Any, state: MembershipState = CLASSIC) -> MembershipState:
 
 def test_what_is_no_event_is_refused():
     with pytest.raises(TypeError, match="is not an event of a consumer's membership"):
-        apply(CLASSIC, "assigned")
+        apply(CLASSIC, "assigned")  # type: ignore[arg-type]
 
 
 # -- readmission -------------------------------------------------------------------------------------------------------

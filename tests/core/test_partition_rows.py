@@ -14,7 +14,7 @@ from tests.core.partition_language import BOTH, END, after, reading, settled
 
 def test_what_is_no_event_is_refused():
     with pytest.raises(TypeError, match="not an event"):
-        apply(ConsumerState(), "Fetched")
+        apply(ConsumerState(), "Fetched")  # type: ignore[arg-type]
 
 
 def test_nothing_is_true_of_an_unknown_partition():

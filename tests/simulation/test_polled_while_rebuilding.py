@@ -166,9 +166,9 @@ def test_nothing_is_polled_inside_a_call_that_commits_the_start_of_a_partition(m
     consumer, producer = stage.consumer(auto_offset_reset="latest"), stage.producer(recovery_timeout_s=600.0)
     commit_starts, allowed = TransactionSession.commit_starts, threading.Event()
 
-    def committing(session: TransactionSession, *arguments: Any) -> bool:
+    def committing(session: TransactionSession, *arguments: Any) -> str | None:
         if not allowed.is_set() or session.consumer.membership.in_callback:
-            return False
+            return "not allowed yet"
         stage.cluster.lose_reply("EndTxn")
         withhold_ids(stage, 2 * SOON_S)
         return commit_starts(session, *arguments)

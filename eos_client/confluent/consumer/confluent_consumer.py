@@ -72,7 +72,7 @@ _GROUP_DECIDES = (OFFSET_STORED, OFFSET_INVALID)
 class ConfluentConsumer:
     """Hands records over, keeps their positions until they are committed, and leaves the group within a limit.
 
-    ``commit_starts`` commits start offsets of newly assigned partitions; it returns whether they were committed.
+    ``commit_starts`` commits start offsets of newly assigned partitions; it returns why they were not committed.
     ``report`` receives what ``close`` could not do or does not raise, and what keeps records waiting.
     ``settings`` are librdkafka's, with the defaults of this package. ``work_since``: when the first record of the open
     work was handed over, by the clock.
@@ -85,7 +85,7 @@ class ConfluentConsumer:
         settings: Mapping[str, Any],
         ownership: ThreadOwnership,
         gate: CommitGate,
-        commit_starts: Callable[[Mapping[InputPartition, int]], bool],
+        commit_starts: Callable[[Mapping[InputPartition, int]], str | None],
         report: Callable[[str], None],
         clock: Clock,
         factory: ConsumerFactory | None,
@@ -149,7 +149,7 @@ class ConfluentConsumer:
 
     def require_open(self) -> None:
         """Raise ClientClosedError where nothing can be committed by this consumer any more."""
-        if self.membership.state.is_closed and not self.membership.in_callback:
+        if self.membership.has_left:
             raise write_after_close()
 
     @owned()
@@ -325,8 +325,8 @@ class ConfluentConsumer:
 
     def nothing_to_commit(self, *, asynchronous: bool) -> None:
         """Raise _NO_OFFSET for a synchronous commit of nothing, as confluent_kafka does."""
-        if self.membership.state.is_closed:
-            self.library.raw.memberid()  # which raises RuntimeError, but inside a callback that close() runs
+        if self.membership.has_left:
+            self.library.raw.memberid()  # raises RuntimeError
         if not asynchronous:
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET))
 

@@ -90,17 +90,14 @@ class Fetching:
         self._table.perform_due()
 
     def _refuse_replaced_topics(self) -> None:
-        """Hand over nothing of a topic that was replaced by another, and commit nothing of the old one for the new.
-
-        A topic that a pattern has matched counts also after its partitions have left: the offsets that were committed
-        then may be taken for the new topic's.
-        """
+        """Hand over nothing of a topic that was replaced by another, and commit nothing of the old one for the new."""
         replaced = self._library.topics.replaced
         if not replaced:
             return
+        assigned = input_partitions(self._library.raw.assignment())
         for topic in replaced:
-            partitions = frozenset(p for p in input_partitions(self._library.raw.assignment()) if p.topic == topic)
-            if partitions or self._membership.state.names(topic) or self._membership.state.patterns:
+            if self._membership.state.is_input(topic, assigned):
+                partitions = frozenset(partition for partition in assigned if partition.topic == topic)
                 self._table.tell(TopicReplaced(topic, partitions))
         self._library.topics.acknowledge(replaced)  # last: what is interrupted is repeated by the next call
 

@@ -209,14 +209,14 @@ class LibraryConsumer:
         positions = self.raw.position(to_kafka(partitions))
         return {input_partition(p): PassedOffset(p.offset, p.leader_epoch) for p in positions if p.offset >= 0}
 
-    def commit_starts(self, starts: Mapping[InputPartition, int]) -> bool:
-        """Commit start offsets; returns whether they were committed."""
+    def commit_starts(self, starts: Mapping[InputPartition, int]) -> str | None:
+        """Commit start offsets; returns why they were not committed."""
         offsets = [TopicPartition(*p, offset) for p, offset in starts.items()]
         try:
             answer = self.raw.commit(offsets=offsets, asynchronous=False)
-        except KafkaException:
-            return False
-        return all(each.error is None for each in answer)
+        except KafkaException as error:
+            return str(error)
+        return next((f"{each.error}" for each in answer if each.error is not None), None)
 
     # -- failed for good ---------------------------------------------------------------------------------------------
 

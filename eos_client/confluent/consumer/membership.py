@@ -61,7 +61,7 @@ class Membership:
             session_timeout_s=library.session_timeout_s,
         )
 
-    def tell(self, event: Any) -> None:
+    def tell(self, event: events.MembershipEvent) -> None:
         """Apply ``event`` to the state."""
         self.state = apply(self.state, event)
 
@@ -76,6 +76,11 @@ class Membership:
     def in_callback(self) -> bool:
         """Whether the calling thread is inside a rebalance callback."""
         return self._callbacks.is_under_way()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the group was left for good, and no callback of the leaving is running any more."""
+        return self.state.is_closed and not self.in_callback
 
     def may_be_readmitted(self, now: GroupGeneration) -> bool:
         """Whether the group may have evicted and readmitted us between the last callback and ``now``."""

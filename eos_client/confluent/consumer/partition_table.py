@@ -17,6 +17,7 @@ from eos_client.core.partition_events import (
     CallEnded,
     LibraryPauses,
     LibraryResumed,
+    PartitionEvent,
     Sought,
 )
 from eos_client.core.partition_states import ConsumerState, apply
@@ -37,7 +38,7 @@ class PartitionTable:
         self._clock = clock
         self.state = ConsumerState(reset_policy=library.reset_policy)
 
-    def tell(self, event: Any) -> None:
+    def tell(self, event: PartitionEvent) -> None:
         """Apply ``event`` to the state."""
         self.state = apply(self.state, event)
 

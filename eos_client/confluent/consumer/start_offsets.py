@@ -31,20 +31,41 @@ _REPORT_AFTER_S = 30.0
 
 
 @dataclass(eq=False, repr=False)
+class _Overdue:
+    """Something that is tried again and again; ``since``: when it began to fail, or was reported last."""
+
+    since: float | None = None
+
+    def is_to_be_reported(self, now: float) -> bool:
+        """Record that it has failed ``now``; returns whether it has failed for _REPORT_AFTER_S seconds."""
+        if self.since is None:
+            self.since = now
+        if now - self.since < _REPORT_AFTER_S:
+            return False
+        self.since = now
+        return True
+
+    def end(self) -> None:
+        """Record that it has succeeded."""
+        self.since = None
+
+
+@dataclass(eq=False, repr=False)
 class StartOffsets:
     """Finds the start offsets that are due.
 
-    ``_commit`` commits start offsets, if that is allowed now; it returns whether they were committed.
+    ``_commit`` commits start offsets, if that is allowed now; it returns why they were not committed.
     """
 
     _library: LibraryConsumer
     _table: PartitionTable
-    _commit: Callable[[Mapping[InputPartition, int]], bool]
+    _commit: Callable[[Mapping[InputPartition, int]], str | None]
     _report: Callable[[str], None]
     _clock: Callable[[], float]
     _skipped_by_latest: dict[InputPartition, int] = field(default_factory=dict, init=False)
     _ask_at: float = field(default=0.0, init=False)
-    _unanswered_since: float | None = field(default=None, init=False)
+    _unanswered: _Overdue = field(default_factory=_Overdue, init=False)
+    _uncommitted: _Overdue = field(default_factory=_Overdue, init=False)
 
     def take_skipped_by_latest(self) -> Mapping[InputPartition, int]:
         """Return how many offsets lie before the end at which partitions have started since the last call."""
@@ -120,23 +141,34 @@ class StartOffsets:
         """Commit the ends of ``partitions`` that are known; returns what was committed."""
         starts = {p: start for p in partitions if (start := self._table.state.row(p).start) is not None}
         ends = {p: start.end for p, start in starts.items() if start.end is not None}
-        if not ends or not self._commit(ends):
+        if not ends:
+            return {}
+        refusal = self._commit(ends)
+        self._record_commit(frozenset(ends), refusal)
+        if refusal is not None:
             return {}
         self._skipped_by_latest.update({p: starts[p].skipped_by_latest for p in ends if starts[p].skipped_by_latest})
         return {partition: CommittedOffset(end, "") for partition, end in ends.items()}
 
     def _record_answer(self, needed: Partitions, *, has_answered: bool) -> None:
         """Report every _REPORT_AFTER_S seconds that the group does not say where ``needed`` start."""
-        now = self._clock()
         if has_answered:
-            self._unanswered_since = None
-        elif self._unanswered_since is None:
-            self._unanswered_since = now
-        elif now - self._unanswered_since >= _REPORT_AFTER_S:
-            self._unanswered_since = now
+            self._unanswered.end()
+        elif self._unanswered.is_to_be_reported(self._clock()):
             self._report(
                 f"nothing of {format_partitions(needed)} is handed over: the group has not answered with a "
                 f"stable committed offset for {_REPORT_AFTER_S:g} s or more. Either the cluster does not answer, or "
                 "a transaction with offsets of this group is still open; the coordinator ends it at its "
                 f"transaction.timeout.ms. The last answer was: {self._library.why_unanswered}"
+            )
+
+    def _record_commit(self, partitions: Partitions, refusal: str | None) -> None:
+        """Report every _REPORT_AFTER_S seconds that the starts of ``partitions`` cannot be committed."""
+        if refusal is None:
+            self._uncommitted.end()
+        elif self._uncommitted.is_to_be_reported(self._clock()):
+            self._report(
+                f"nothing of {format_partitions(partitions)} is handed over: with auto.offset.reset=latest the group's "
+                "start is committed before the first record, and that has not been possible for "
+                f"{_REPORT_AFTER_S:g} s or more. It is tried again. The last reason was: {refusal}"
             )
