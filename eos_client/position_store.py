@@ -68,7 +68,7 @@ class StoreTransaction(Protocol):
     def close(self) -> None:
         """Roll back what is open and give the connection back; never raises, and never waits for another call of it.
 
-        May be called from any thread, and again where it was broken off. Later calls raise StoreRefusedError.
+        May be called from any thread, and again where it was interrupted. Later calls raise StoreRefusedError.
         """
         ...
 

@@ -61,7 +61,7 @@ T = TypeVar("T")
 def _hands_over(method: Callable[Concatenate[EosConsumer, P], T]) -> Callable[Concatenate[EosConsumer, P], T]:
     """Hand over records and ``_state_with_records`` together; nested calls are refused.
 
-    Assigning the state is the last step: whatever breaks the call off before makes the records come again, because the
+    Assigning the state is the last step: whatever interrupts the call before makes the records come again, because the
     next call finds it unfinished and repairs it (``Fetching.begin_call``). Python runs no signal handler from there to
     the return. It may run one in the caller, before that has stored the result: the records are the application's then.
     """

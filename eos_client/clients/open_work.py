@@ -56,7 +56,7 @@ class OpenWork:
             )
         elif before.has_unfinished_end:
             raise misplaced_call(
-                "the end of this consumer's last block was broken off, and only its own producer can finish it: enter "
+                "the end of this consumer's last block was interrupted, and only its own producer can finish it: enter "
                 "the next block with that one, or close it, after which the records are consumed again"
             )
         must_fail = before is not None and before.take_next_block_must_fail()

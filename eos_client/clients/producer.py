@@ -129,7 +129,7 @@ class EosProducer:
         ``auto.offset.reset=latest`` make it before the first ``poll``.
 
         Raises TransactionStateError while either client has open work with another one, or a block's end with it that
-        was broken off, and for a consumer that has committed plainly, has a commit pending or has handed out
+        was interrupted, and for a consumer that has committed plainly, has a commit pending or has handed out
         ``consumer_group_metadata()``: build another one.
         Entering the block raises it inside another block, inside a rebalance callback, beside a transaction that
         ``begin_transaction()`` began, and for a consumer that has not subscribed: only a group's membership fences its
@@ -164,7 +164,7 @@ class EosProducer:
                 )
             if session is not None and session.has_unfinished_end:
                 raise misplaced_call(
-                    f"the end of the last block of the producer {self.transactional_id!r} was broken off, and its own "
+                    f"the end of the last block of the producer {self.transactional_id!r} was interrupted, and its own "
                     "consumer has to finish it: enter the next block with that one, or close it"
                 )
             needs_resume = session is not None and session.state.needs_resume

@@ -110,7 +110,7 @@ class TransactionSession:
 
     @property
     def has_unfinished_end(self) -> bool:
-        """Whether an end was broken off that both clients can still finish: the rewind may be due, or its report."""
+        """Whether an end was interrupted that both clients can still finish: the rewind may be due, or its report."""
         return self._has_unreported_end and not (self.is_over or self.consumer.membership.state.is_closed)
 
     def take_next_block_must_fail(self) -> bool:
@@ -141,7 +141,7 @@ class TransactionSession:
 
     @property
     def _has_unreported_end(self) -> bool:
-        """Whether a step was broken off, or a block that was left does not know its outcome yet."""
+        """Whether a step was interrupted, or a block that was left does not know its outcome yet."""
         return self.state.needs_resume or self.block.leaving is not None
 
     @property
@@ -720,7 +720,7 @@ class TransactionSession:
         self._emit_end()
 
     def _emit_end(self) -> None:
-        """Count the last end and emit its event once it is recorded; if that is broken off, the next step does it."""
+        """Count the last end and emit its event once it is recorded; if that is interrupted, the next step does it."""
         if self.state.phase is Phase.IDLE:
             self.endings.emit()
 

@@ -1,4 +1,4 @@
-"""Tells a nested call, which is refused, from one that an asynchronous exception has broken off.
+"""Tells a nested call, which is refused, from one that an asynchronous exception has interrupted.
 
 A callback or a signal handler may call a client while a call of it is under way. A flag could not tell: an exception
 that strikes before it is cleared would leave it set for good. So a call leaves its frame as a *mark*: ``frame.clear()``

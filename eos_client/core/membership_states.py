@@ -15,11 +15,11 @@ epoch may move before the callback: only an emptied queue syncs it.
   callback. A cooperative member then joins again under a new member id, and keeps what was not to be revoked.
 - A group that has KIP-848 members, too, readmits a classic member under its old id
   (``GroupMetadataManager.classicGroupJoinToConsumerGroup``). Its eviction and its return each begin a generation, so
-  at least two have passed. A round of a rebalance that was broken off looks the same; but no member is evicted within a
+  at least two have passed. A round of a rebalance that was interrupted looks the same; but no member is evicted within a
   session time-out of its last callback.
 
 Another owner may have committed meanwhile. So the generation of a callback is recorded only once what may have been
-lost before it was reported as lost: a report that was broken off is still due afterwards, and nothing is committed
+lost before it was reported as lost: a report that was interrupted is still due afterwards, and nothing is committed
 before. After an unnoticed rejoin, retained partitions count as owned only once an assignment of that generation
 confirms it: a change of the subscription revokes before the member has joined again. A KIP-848 member hears of a loss
 later (``WAIT_REJOIN``).
@@ -59,7 +59,7 @@ class MembershipState(NamedTuple):
     since then. ``is_unconfirmed``: no assignment has confirmed yet what was retained over an unnoticed rejoin.
 
     ``partly_handled``: partitions whose callback has begun and not ended. ``callback_interrupted``: our half of one was
-    broken off. ``is_leaving``: ``close()`` has begun. ``is_revoked_early``: all was revoked, ahead of the library's own
+    interrupted. ``is_leaving``: ``close()`` has begun. ``is_revoked_early``: all was revoked, ahead of the library's own
     callback. ``is_closed``: the group was left for good.
     """
 
@@ -127,7 +127,7 @@ class MembershipState(NamedTuple):
         """Return what has to be reported as lost before an assignment of ``given`` in generation ``now`` is followed.
 
         A partition that is given although it counts as assigned has left in between. The callback for its loss was
-        broken off, and the library went on to the next callback in the same call.
+        interrupted, and the library went on to the next callback in the same call.
         """
         return self.assigned if self.may_be_readmitted(now, at_s) else self.assigned & given
 
@@ -189,7 +189,7 @@ def _callback_ended(state: MembershipState, event: events.CallbackEnded) -> Memb
 
 
 def _replayed(state: MembershipState, _: events.Replayed) -> MembershipState:
-    # A call was broken off, so the queue may hold callbacks of any time: an epoch has to be synced anew.
+    # A call was interrupted, so the queue may hold callbacks of any time: an epoch has to be synced anew.
     return state._replace(needs_sync=state.is_member_epoch)
 
 

@@ -3,12 +3,12 @@
 Theory of operation. `ConsumerState` has one row for each partition and the fetched runs that wait. `apply` is the only
 way it changes: an event goes in, the next state comes out, and the consumer replaces its state by one assignment. What
 the client library must be told (pause, seek, resume, ask where a partition starts) *follows from the state* and not
-from the event: the functions ``due_*`` read it from the rows. So an action that an exception broke off is still due
+from the event: the functions ``due_*`` read it from the rows. So an action that an exception interrupted is still due
 afterwards, and an action that was done is told as an event (``Sought``, ``StartsFound``, ``LibraryResumed``).
 
 A call that takes records from the library marks the state first (``CallBegan``). Its last step is ``HandedOver``, which
 counts the records as handed over and clears the mark in the same assignment. A mark that the next call finds belongs
-to a call that was broken off: records may be missing, so ``Interrupted`` drops what waits and lets every partition be
+to a call that was interrupted: records may be missing, so ``Interrupted`` drops what waits and lets every partition be
 sought where the application's next record is. Facts that callbacks report are applied at once and stay.
 """
 
@@ -90,7 +90,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     all_are_paused: bool = False
     """Every partition is paused for a while."""
     call_is_unfinished: bool = False
-    """A call is under way, or was broken off."""
+    """A call is under way, or was interrupted."""
     replaced_topics: frozenset[str] = frozenset()
     """Input topics that were deleted and created again: nothing more is handed over."""
 
@@ -150,7 +150,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         """Return the offset of the next record of ``partition`` to hand over; None where it is not known.
 
         ``library_offset``: where the library goes on. It may have counted records that were not handed over: those that
-        wait, those of a call under way or broken off, those from before a seek that is due, and those before the first
+        wait, those of a call under way or interrupted, those from before a seek that is due, and those before the first
         one that is let through.
         """
         row, first = self.row(partition), self._first_waiting(partition)
@@ -326,7 +326,7 @@ def _without_waiting(state: ConsumerState, partitions: Partitions | None) -> Con
 
 
 def _assigned(state: ConsumerState, event: events.Assigned) -> ConsumerState:
-    # A partition that was read before it is assigned has left in between; the callback for its loss was broken off.
+    # A partition that was read before it is assigned has left in between; the callback for its loss was interrupted.
     again = [p for p in event.partitions & state.rows.keys() if state.rows[p].was_read]
     return _expected(_each(state, again, PartitionRow.departed), event.partitions)
 

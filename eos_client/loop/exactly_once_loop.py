@@ -305,7 +305,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._producer.close()
             confirmed = "" if has_left_group else "; leaving the group was not confirmed in time"
             self._hook(LoopStopped(reason=reason + confirmed))
-        self._closed = True  # not before: the next close() repeats one that an exception has broken off
+        self._closed = True  # not before: the next close() repeats one that an exception has interrupted
 
     def __enter__(self) -> Self:
         return self

@@ -48,7 +48,7 @@ class StoppedMeanwhileError(AbortableError):
 
 
 class TransactionBrokenError(AbortableError):
-    """The transaction that a transform writes into was broken off, which is no failure of a record."""
+    """The transaction that a transform writes into was interrupted, which is no failure of a record."""
 
 
 class RetryPolicyError(ConfigurationError):

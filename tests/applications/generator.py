@@ -304,7 +304,7 @@ class _Draw:
             acts = self.gathering()
         else:
             acts = self.acts(several=several)
-        # A second attempt with nothing done in between is taken for the block of a process that was broken off.
+        # A second attempt with nothing done in between is taken for the block of a process that was interrupted.
         first_nested = acts.index(Act("nested")) if Act("nested") in acts else len(acts)
         acts = [act for place, act in enumerate(acts) if act != Act("nested") or place == first_nested]
         if self.style == "plain":

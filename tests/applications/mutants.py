@@ -336,7 +336,7 @@ def _hooks_break_through() -> Patch:
 
 
 MUTANTS = (
-    Mutant("what a broken-off call had collected is lost", _forgets_broken_calls, _of("async_exceptions")),
+    Mutant("what an interrupted call had collected is lost", _forgets_broken_calls, _of("async_exceptions")),
     Mutant("callbacks raise inside the client library", _callbacks_raise_inside, _of("error_callback_raises")),
     Mutant(
         "records in hand count as processed",
@@ -436,7 +436,7 @@ MUTANTS = (
         seed=2520,
     ),
     Mutant(
-        "a block that was broken off is told the last outcome",
+        "a block that was interrupted is told the last outcome",
         _broken_blocks_are_told_the_last_outcome,
         _of("strikes_at_the_end", "async_exceptions"),
     ),

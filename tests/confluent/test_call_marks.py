@@ -1,4 +1,4 @@
-"""A call inside another one is found, whatever stands in between; one that was broken off is not taken for a call."""
+"""A call inside another one is found, whatever stands in between; one that was interrupted is not taken for a call."""
 
 from __future__ import annotations
 

@@ -306,7 +306,7 @@ OWNERSHIP = (
         ),
     ),
     Scenario(
-        "a revocation whose callback was broken off is over with the next loss, and with the next assignment",
+        "a revocation whose callback was interrupted is over with the next loss, and with the next assignment",
         (
             Assigned(parts(P0, P1)),
             RevocationStarted(parts(P1)),

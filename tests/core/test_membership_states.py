@@ -1,4 +1,4 @@
-"""Membership: exhaustive tables of what each rule says, and games in which callbacks are broken off at any step."""
+"""Membership: exhaustive tables of what each rule says, and games in which callbacks are interrupted at any step."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ class StruckError(Exception):
 
 
 class Rebalances(RuleBasedStateMachine):
-    """A group that gives, takes, and evicts without a word, and callbacks that are broken off at any step.
+    """A group that gives, takes, and evicts without a word, and callbacks that are interrupted at any step.
 
     ``ours``: what the library has assigned. ``heard``: what the application believes is ours. ``foreign``: what another
     member may own or have committed since the application began to read it.
@@ -362,7 +362,7 @@ class Rebalances(RuleBasedStateMachine):
         self.callback(act, NONE)
 
     def begin_call(self, steps: int | None) -> None:
-        """Begin a call, which makes good first what was broken off, and is struck after some ``steps``."""
+        """Begin a call, which makes good first what was interrupted, and is struck after some ``steps``."""
         self.previous_call_at_s, self.call_at_s = self.call_at_s, self.now_s
         if self.was_broken_off:
             self.steps_left = None
@@ -413,7 +413,7 @@ class Rebalances(RuleBasedStateMachine):
 
     @rule(taken=partitions, steps=steps)
     def revoke_and_assign_in_one_call(self, taken: Partitions, steps: int | None) -> None:
-        """The library goes on to the next callback after one that was broken off."""
+        """The library goes on to the next callback after one that was interrupted."""
         self.begin_call(steps)
         taken &= self.ours
         self.on_revoke(taken)

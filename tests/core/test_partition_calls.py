@@ -1,4 +1,4 @@
-"""The marks of a call under way, and what a broken-off one leaves to do."""
+"""The marks of a call under way, and what an interrupted one leaves to do."""
 
 from __future__ import annotations
 

@@ -411,7 +411,7 @@ class Partitions(RuleBasedStateMachine):
 
     @rule(is_lost=st.booleans())
     def is_broken_off(self, is_lost: bool) -> None:
-        """A call is broken off after the library has counted its records as delivered."""
+        """A call is interrupted after the library has counted its records as delivered."""
         self.tell(CallBegan(), LibraryCallBegan())
         messages = self.library.take_all()
         if not is_lost:

@@ -146,7 +146,7 @@ RESULTS = {
     Act.RECORD_ABORTED: of_noting,
     Act.COMMIT_STARTS: lambda s: [(Event.STARTS_COMMITTED, s.log), (BROKEN_OFF, Log.OPEN)],
 }
-"""What can come of each act, and what the log holds then; besides, each can be broken off before it does anything."""
+"""What can come of each act, and what the log holds then; besides, each can be interrupted before it does anything."""
 
 
 def asked_for(state: TransactionState) -> Iterator[Event]:
@@ -220,10 +220,10 @@ MISTAKES: Mapping[str, Mapping[tuple[Phase, Event], Transition]] = {
     "an unanswered commit is aborted": {
         (Phase.COMMITTING, Event.UNANSWERED): Transition(Phase.ABORTING, Act.ABORT),
     },
-    "a commit that was broken off costs the handle only": {
+    "a commit that was interrupted costs the handle only": {
         (Phase.COMMITTING, Event.RESUME): Transition(Phase.REBUILDING, Act.REBUILD),
     },
-    "a commit that was broken off begins again": {
+    "a commit that was interrupted begins again": {
         (Phase.COMMITTING, Event.RESUME): Transition(Phase.FLUSHING, Act.FLUSH),
     },
     "an unknown outcome counts as committed": {
@@ -232,7 +232,7 @@ MISTAKES: Mapping[str, Mapping[tuple[Phase, Event], Transition]] = {
     "a refused commit counts as aborted already": {
         (Phase.COMMITTING, Event.REFUSED): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     },
-    "an abort that was broken off is taken for done": {
+    "an abort that was interrupted is taken for done": {
         (Phase.ABORTING, Event.RESUME): Transition(Phase.ABORTED, Act.RECORD_ABORTED),
     },
     "a failed abort is taken for done": {
@@ -247,10 +247,10 @@ MISTAKES: Mapping[str, Mapping[tuple[Phase, Event], Transition]] = {
     "a transaction of offsets alone is never begun": {
         (Phase.DECIDING, Event.DECIDED_COMMIT_UNBEGUN): Transition(Phase.COMMITTING, Act.COMMIT),
     },
-    "a begin that was broken off is taken for none": {
+    "a begin that was interrupted is taken for none": {
         (Phase.BEGINNING, Event.RESUME): Transition(Phase.IDLE),
     },
-    "starts whose commit was broken off are taken for none": {
+    "starts whose commit was interrupted are taken for none": {
         (Phase.COMMITTING_STARTS, Event.RESUME): Transition(Phase.IDLE),
     },
 }

@@ -17,7 +17,7 @@ from tests.support.interception import intercepting
 from tests.support.waiting import WAIT_S
 
 OVERTAKING_S = 1.0
-"""How long a broken-off init stays in the library for another one to overtake it: where none can, it only waits."""
+"""How long an interrupted init stays in the library for another one to overtake it: where none can, it only waits."""
 LIMITS = ProducerLimits(commit_timeout_s=5.0, start_timeout_s=15.0, recovery_timeout_s=20.0)
 
 

@@ -1,4 +1,4 @@
-"""What an application does after a call that an exception has broken off holds, whatever that call had booked."""
+"""What an application does after a call that an exception has interrupted holds, whatever that call had booked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVERY_STEP = 83
 
 
 class Reading(ReadingApplication):
-    """An application that has records in hand, and whose next call is broken off at a step."""
+    """An application that has records in hand, and whose next call is interrupted at a step."""
 
     taken = 6
 
@@ -52,7 +52,7 @@ class Reading(ReadingApplication):
 
 
 def broken_off(protocol: str, call: str, first: int, *, stage: Any = Reading) -> Iterator[tuple[Any, StepStrike]]:
-    """An application of ``stage`` for each step that is struck, with the strike, once its call was broken off there."""
+    """An application of ``stage`` for each step that is struck, with the strike, once its call was interrupted there."""
     return struck_runs(
         lambda strike, steps=None: stage(protocol).broken_off(call, strike, steps), EVERY_STEP, first=first
     )

@@ -1,4 +1,4 @@
-"""A block whose `with` was left by an exception that came before it could note so is known to be broken off."""
+"""A block whose `with` was left by an exception that came before it could note so is known to be interrupted."""
 
 import contextlib
 import ctypes

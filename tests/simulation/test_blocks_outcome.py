@@ -1,4 +1,4 @@
-"""Every block is told the true outcome of its transaction, also when an exception has broken off its end."""
+"""Every block is told the true outcome of its transaction, also when an exception has interrupted its end."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""A consumer that goes on with another producer: the first one was fenced in a block, or its block was broken off."""
+"""A consumer that goes on with another producer: the first one was fenced in a block, or its block was interrupted."""
 
 from __future__ import annotations
 

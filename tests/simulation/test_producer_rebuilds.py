@@ -1,4 +1,4 @@
-"""Rebuilding a producer that fails, or is broken off, any number of times: once the cluster answers, work goes on."""
+"""Rebuilding a producer that fails, or is interrupted, any number of times: once the cluster answers, work goes on."""
 
 import itertools
 import threading
@@ -297,7 +297,7 @@ def test_blocks_go_on_wherever_a_second_exception_strikes_as_the_handle_of_a_bro
 
 
 def broken_off_twice(name, number):
-    """An application whose block is broken off in the call that ends it, and whose next block at step ``number``."""
+    """An application whose block is interrupted in the call that ends it, and whose next block at step ``number``."""
 
     def strike(*_):
         raise StrikeError

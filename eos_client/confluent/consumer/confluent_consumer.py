@@ -140,10 +140,10 @@ class ConfluentConsumer:
         return self.membership.snapshot()
 
     def require_not_leaving(self) -> None:
-        """Raise ClientClosedError where close() was broken off before the library's: nothing would be read any more."""
+        """Raise ClientClosedError where close() was interrupted before the library's: nothing would be read any more."""
         if self.membership.state.is_leaving and not self.library.close_has_begun:
             raise ClientClosedError(
-                "close() of this consumer was broken off by an exception, and it may have left its group: call close() "
+                "close() of this consumer was interrupted by an exception, and it may have left its group: call close() "
                 "again, and build another consumer"
             )
 
@@ -274,7 +274,7 @@ class ConfluentConsumer:
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Stop fetching ``partitions`` until the application resumes them or they leave."""
         asked = input_partitions(p for p in partitions if isinstance(p, TopicPartition))  # the library refuses others
-        self.table.tell(LibraryPauses(asked))  # first: a pause that was broken off may have been done
+        self.table.tell(LibraryPauses(asked))  # first: a pause that was interrupted may have been done
         self.library.raw.pause(partitions)
         self.table.tell(Paused(input_partitions(partitions)))
 

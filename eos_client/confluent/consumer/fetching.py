@@ -1,4 +1,4 @@
-"""Fetches records into the table of partitions, and repairs what a call that was broken off has left.
+"""Fetches records into the table of partitions, and repairs what a call that was interrupted has left.
 
 ``consume`` of the client library may collect records, run a revoke callback and then return what it had collected
 before it.
@@ -181,7 +181,7 @@ class Fetching:
     # -- interrupted calls -------------------------------------------------------------------------------------------
 
     def begin_call(self) -> None:
-        """Begin a call that takes records from the client library; repairs what one that was broken off has left.
+        """Begin a call that takes records from the client library; repairs what one that was interrupted has left.
 
         Nothing more is handed over by a closed consumer, so there is nothing to repair.
         """
@@ -216,7 +216,7 @@ class Fetching:
             raise self._table.ended_by(input_error(fatal, group_id=group_id, patterns=patterns))
 
     def _repair(self) -> None:
-        """Continue every partition at the first record that was not handed over: a broken-off call may lose records.
+        """Continue every partition at the first record that was not handed over: an interrupted call may lose records.
 
         A partition of which records were handed over is sought where the next one is; one of which records were only
         fetched starts again at its committed offset. Of the others librdkafka may have dropped a record without

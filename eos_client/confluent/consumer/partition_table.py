@@ -62,7 +62,7 @@ class PartitionTable:
 
     def pause(self, partitions: Partitions) -> None:
         """Let the library fetch nothing of ``partitions``."""
-        self.tell(LibraryPauses(partitions))  # first: a pause that was broken off may have been done
+        self.tell(LibraryPauses(partitions))  # first: a pause that was interrupted may have been done
         self._library.raw.pause(to_kafka(partitions))
 
     def resume_due(self) -> None:

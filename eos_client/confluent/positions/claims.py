@@ -135,7 +135,7 @@ class Claims:
         return committed
 
     def close(self) -> None:
-        """Roll back what is open. A call that is broken off is repeated by the next one."""
+        """Roll back what is open. A call that is interrupted is repeated by the next one."""
         if self.transaction is not None:
             self.transaction.close()
             self.transaction = None
