@@ -15,8 +15,8 @@ epoch may move before the callback: only an emptied queue syncs it.
   callback. A cooperative member then joins again under a new member id, and keeps what was not to be revoked.
 - A group that has KIP-848 members, too, readmits a classic member under its old id
   (``GroupMetadataManager.classicGroupJoinToConsumerGroup``). Its eviction and its return each begin a generation, so
-  at least two have passed. A round of a rebalance that was interrupted looks the same; but no member is evicted within a
-  session time-out of its last callback.
+  at least two have passed. A round of a rebalance that was interrupted looks the same; but no member is evicted within
+  a session time-out of its last callback.
 
 Another owner may have committed meanwhile. So the generation of a callback is recorded only once what may have been
 lost before it was reported as lost: a report that was interrupted is still due afterwards, and nothing is committed
@@ -59,8 +59,8 @@ class MembershipState(NamedTuple):
     since then. ``is_unconfirmed``: no assignment has confirmed yet what was retained over an unnoticed rejoin.
 
     ``partly_handled``: partitions whose callback has begun and not ended. ``callback_interrupted``: our half of one was
-    interrupted. ``is_leaving``: ``close()`` has begun. ``is_revoked_early``: all was revoked, ahead of the library's own
-    callback. ``is_closed``: the group was left for good.
+    interrupted. ``is_leaving``: ``close()`` has begun. ``is_revoked_early``: all was revoked, ahead of the library's
+    own callback. ``is_closed``: the group was left for good.
     """
 
     is_member_epoch: bool

@@ -225,7 +225,7 @@ class Closed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Interrupted(msgspec.Struct, frozen=True, gc=False):
-    """A call was interrupted: records may be missing. ``positions``: where the library is in each assigned partition."""
+    """A call was interrupted: records may be missing. ``positions``: where the library is in what is assigned."""
 
     positions: Mapping[InputPartition, int]
 

@@ -52,7 +52,7 @@ class Reading(ReadingApplication):
 
 
 def broken_off(protocol: str, call: str, first: int, *, stage: Any = Reading) -> Iterator[tuple[Any, StepStrike]]:
-    """An application of ``stage`` for each step that is struck, with the strike, once its call was interrupted there."""
+    """For each step: an application of ``stage`` whose call was struck there, and the strike."""
     return struck_runs(
         lambda strike, steps=None: stage(protocol).broken_off(call, strike, steps), EVERY_STEP, first=first
     )

@@ -140,11 +140,11 @@ class ConfluentConsumer:
         return self.membership.snapshot()
 
     def require_not_leaving(self) -> None:
-        """Raise ClientClosedError where close() was interrupted before the library's: nothing would be read any more."""
+        """Raise ClientClosedError where close() was interrupted before the library's: nothing more would be read."""
         if self.membership.state.is_leaving and not self.library.close_has_begun:
             raise ClientClosedError(
-                "close() of this consumer was interrupted by an exception, and it may have left its group: call close() "
-                "again, and build another consumer"
+                "close() of this consumer was interrupted by an exception, and it may have left its group: call "
+                "close() again, and build another consumer"
             )
 
     def require_open(self) -> None:
