@@ -56,6 +56,8 @@ class StepState:
     abort_reason: str = ""
     abort_rule: GateRule | None = None
     refused_by_group: bool = False
+    rewound_count: int = 0
+    """How many records come again, where the consumer was rewound before the abort is confirmed."""
     unhandled: EosError | None = None
     """A failure of the producer on which no step has acted yet."""
     decided: tuple[CommitRuling, MembershipSnapshot] | None = None

@@ -701,7 +701,7 @@ class TransactionSession:
         aborted = TransactionAborted(
             reason=reason,
             rule=rule,
-            records_in=record_count(self.consumer.positions),
+            records_in=record_count(self.consumer.positions) or steps.rewound_count,
             refused_by_group=steps.refused_by_group,
         )
         self.endings.keep_until_emitted(aborted)
@@ -732,6 +732,7 @@ class TransactionSession:
 
     def _rewind(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
+        self._steps.rewound_count += record_count(self.consumer.positions)
         self.consumer.rewind(in_call=inside_revoke)
         self._clear_work()
 

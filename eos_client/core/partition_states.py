@@ -173,7 +173,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def due_seeks(self) -> Mapping[InputPartition, tuple[int, int | None]]:
-        """The partitions that the library must seek, with offset and leader epoch; inside a callback it cannot.
+        """The partitions that the library must seek, with offset and leader epoch, once no callback runs.
 
         With the epoch, librdkafka asks the broker before it fetches whether the log has been truncated (KIP-320).
         """

@@ -277,7 +277,7 @@ RECOVERY_RULES: tuple[RecoveryRule, ...] = (
     RecoveryRule(
         lambda f: f.request is TransactionalRequest.INIT and f.retriable and not f.fatal,
         RecoveryAction.RETRY,
-        "init_transactions is resumable: call it again",
+        "init_transactions goes on where it stopped",
     ),
     RecoveryRule(
         lambda f: f.fatal or f.code in {OVERDUE, INTERRUPTED},

@@ -63,6 +63,7 @@ def test_a_block_whose_abort_fails_names_both_failures(stage):
     stage.cluster.faults.withdraw()
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs
+    assert [event.records_in for event in stage.named("transaction_aborted")] == [4]
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["txn.produce", "producer.produce"])

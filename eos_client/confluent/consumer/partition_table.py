@@ -48,7 +48,7 @@ class PartitionTable:
         return refusal
 
     def perform_due(self) -> None:
-        """Pause, seek and resume what is due; not inside a callback, where the library cannot seek.
+        """Pause, seek and resume what is due; not inside a callback, whose rebalance would outdate the seek.
 
         Raises FatalClientError when a partition cannot be sought.
         """
