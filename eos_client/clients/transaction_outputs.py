@@ -95,7 +95,7 @@ def write_by(
 ) -> None:
     """Write ``record`` by ``produce``, which checks its headers; raises OutputRefusedError for an invalid output.
 
-    Raises AbortableError where a signal handler has broken that off: the output may be queued.
+    Raises AbortableError where a signal handler has interrupted that: the output may be queued.
     """
     try:
         options = produce_options(topic, record, checks_headers=False)
@@ -107,7 +107,7 @@ def write_by(
             raise
         if raised_by_signal_handler(error):
             raise AbortableError(
-                f"a signal handler has broken the output for topic {repr_of(topic)} off. Let this error leave the block"
+                f"a signal handler has interrupted the write to topic {repr_of(topic)}. Let this error leave the block"
             ) from error
         unfit = unfit_content(record)
         raise OutputRefusedError(

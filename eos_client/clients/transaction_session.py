@@ -711,7 +711,7 @@ class TransactionSession:
         self._emit_end()
 
     def _finish_recording(self) -> None:
-        """Record the last end and emit its event if an exception has broken that off; asks no broker."""
+        """Record the last end and emit its event if an exception has interrupted that; asks no broker."""
         if self.state.phase is Phase.COMMITTED:
             self._record_committed(self._steps)
         elif self.state.phase is Phase.ABORTED:

@@ -76,7 +76,7 @@ def test_a_block_that_was_struck_in_a_write_is_aborted_though_its_error_is_caugh
     with producer.transaction(consumer) as struck:
         first, second = stage.collect(consumer, 2)
         produce = struck.produce if write == "txn.produce" else producer.produce
-        with pytest.raises(AbortableError, match="a signal handler has broken"):
+        with pytest.raises(AbortableError, match="a signal handler has interrupted"):
             produce(SINK, first.value())
         produce(SINK, second.value())
     assert struck.outcome is Outcome.ABORTED
@@ -100,7 +100,7 @@ def test_an_error_in_place_of_a_handlers_exception_does_not_refuse_the_output(mo
     monkeypatch.setattr(SimulatedProducer, "produce", replaced)
     with producer.transaction(consumer) as struck:
         first, second = stage.collect(consumer, 2)
-        with pytest.raises(AbortableError, match="a signal handler has broken"):
+        with pytest.raises(AbortableError, match="a signal handler has interrupted"):
             struck.produce(SINK, first.value(), headers=HEADERS)
         struck.produce(SINK, second.value(), headers=HEADERS)
     assert (struck.outcome, stage.cluster.values(SINK)) == (Outcome.ABORTED, [])

@@ -273,7 +273,7 @@ class ConfluentProducer:
         except (TypeError, ValueError, OverflowError) as error:
             if self.calls.began_at is not None and is_fit(topic, args, kwargs):
                 raise self.calls.must_abort(
-                    f"a signal handler has broken produce() off, and nothing shows whether the output"
+                    f"a signal handler has interrupted produce(), and nothing shows whether the output"
                     f"{describe_output(topic, args, kwargs)} was queued. {_ABORT_AND_CONTINUE}"
                 ) from error
             raise
