@@ -209,8 +209,8 @@ class EosConsumer:
             self.adapter.fetching.begin_call()
             hand_over = self.adapter.next_hand_over(count, timeout)
             records = hand_over.messages
-            if session is not None and session.state.outcome_is_pending:
-                session.raise_callback_failure()  # of a commit in a revoke callback of this very call
+            if session is not None and session.state.needs_resume:
+                session.raise_callback_failure()  # of a step in a revoke callback of this very call
         found = self._deserializers.records(records)
         self._state_with_records = self.adapter.handed_over(hand_over)
         return found
