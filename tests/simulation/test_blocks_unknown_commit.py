@@ -378,8 +378,32 @@ def test_a_block_whose_records_have_gone_on_with_another_member_says_how_to_go_o
         producer.transaction(consumer).__enter__()
     assert "call init_transactions()" not in str(raised.value)
     assert isinstance(raised.value.__cause__, UnknownOutcomeError)
-    assert txn.outcome is None
     assert resolved(stage) == ["unknown"]
+    successor.close()
+    with producer.transaction(consumer) as following:
+        stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.consume(10, 0.5))
+    assert following.outcome is Outcome.COMMITTED
+    assert txn.outcome is None
+    assert "belong to another member" in txn.reason
+    assert stage.named("transaction_aborted") == []
+
+
+def test_outputs_alone_whose_outcome_is_not_found_are_not_counted_with_those_of_the_next_block():
+    stage = SimulatedStage(request_timeout_s=REQUEST_S)
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            txn.produce(SINK, b"one")
+            next_commit_is_unanswered(stage, arrives=True, rebuilds=0)
+
+    with pytest.raises(UnknownOutcomeError, match="the transaction consumed nothing"):
+        block()
+    another_block(producer, consumer)
+    assert [event.records_out for event in stage.named("transaction_committed")] == [1]
+    assert (txn.outcome, stage.named("transaction_aborted")) == (None, [])
+    assert "the transaction consumed nothing" in txn.reason
 
 
 # -- the loop --------------------------------------------------------------------------------------------------------
