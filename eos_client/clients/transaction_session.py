@@ -46,10 +46,7 @@ T = TypeVar("T")
 _START_IS_REPEATED = {
     errors.AbortableError: "the group or a broker has refused the offsets now",
     errors.RebuildProducerError: "another handle commits them",
-    errors.RetriableError: "no answer came that says more",
-    errors.ClusterUnavailableError: "no broker has answered",
-    errors.TransactionStateError: "a call of the application came first, such as a transaction by hand",
-    errors.ClientClosedError: "the producer was closed meanwhile: its successor commits them",
+    errors.TransactionStateError: "the application has not called init_transactions(): the next call does that",
     errors.WrongThreadError: "another thread uses the producer at this moment",
 }
 """After these, each with its reason, ``commit_starts`` is called again with the next records."""

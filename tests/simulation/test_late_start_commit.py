@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from eos_client import EosConfig, ExactlyOnceLoop, Outcome
-from eos_client.errors import ClusterUnfitError, ProducerFencedError
+from eos_client import EosConfig, EosProducer, ExactlyOnceLoop, Outcome
+from eos_client.clients.transaction_session import TransactionSession
+from eos_client.errors import (
+    AbortableError,
+    ClusterUnfitError,
+    EosError,
+    ProducerFencedError,
+    RebuildProducerError,
+    TransactionStateError,
+    WrongThreadError,
+)
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.simulation.test_latest_start import closing_the_gate
 from tests.support.protocols import PROTOCOLS
 
 ANSWER_S = 5.0
@@ -132,3 +144,84 @@ def test_a_partition_that_comes_into_an_open_transaction_is_started_after_it(sta
     producer.close()
     blocks(stage, stage.cluster.clock() + 5.0)
     assert stage.outputs == [b"0-1", b"first"]
+
+
+# -- commits that fail while records are fetched -----------------------------------------------------------------------
+
+
+@contextmanager
+def refused_offsets(stage: SimulatedStage) -> Iterator[EosProducer]:
+    for _ in range(3):
+        stage.cluster.refuse("TxnOffsetCommit", "UNKNOWN_MEMBER_ID")
+    yield stage.producer()
+
+
+@contextmanager
+def unanswered_commits(stage: SimulatedStage) -> Iterator[EosProducer]:
+    for _ in range(2):
+        stage.cluster.lose_request("EndTxn")
+    yield stage.producer()
+
+
+@contextmanager
+def producer_without_init(stage: SimulatedStage) -> Iterator[EosProducer]:
+    settings = {"bootstrap.servers": "simulated", "transactional.id": "billing-0"}
+    yield EosProducer(settings, factory=stage.cluster.producer, clock=stage.cluster.clock, hook=stage.events.append)
+
+
+@contextmanager
+def producer_of_another_thread(stage: SimulatedStage) -> Iterator[EosProducer]:
+    made: list[EosProducer] = []
+    is_made, may_end = threading.Event(), threading.Event()
+
+    def use() -> None:
+        producer = stage.producer()
+        producer.begin_transaction()
+        producer.commit_transaction()
+        made.append(producer)
+        is_made.set()
+        may_end.wait(30)
+
+    owner = threading.Thread(target=use)
+    owner.start()
+    is_made.wait(30)
+    yield made[0]
+    may_end.set()
+    owner.join(30)
+
+
+@pytest.mark.parametrize(
+    ("fails", "kind"),
+    [
+        (refused_offsets, AbortableError),
+        (unanswered_commits, RebuildProducerError),
+        (producer_without_init, TransactionStateError),
+        (producer_of_another_thread, WrongThreadError),
+    ],
+)
+def test_a_start_whose_commit_fails_while_records_are_fetched_is_committed_in_the_end(fails, kind, monkeypatch):
+    """The gate holds the start back in the assignment, so that it is committed by a call that fetches."""
+    raised: list[BaseException] = []
+    commit = TransactionSession._commit_starts
+
+    def noting(session: TransactionSession, steps: Any) -> Any:
+        try:
+            return commit(session, steps)
+        except EosError as error:
+            raised.append(error)
+            raise
+
+    monkeypatch.setattr(TransactionSession, "_commit_starts", noting)
+    stage = SimulatedStage(records=1, partitions=1, request_timeout_s=ANSWER_S)
+    consumer = stage.subscribed(callbacks={"on_assign": closing_the_gate()}, auto_offset_reset="latest")
+    with fails(stage) as producer:
+        producer.transaction(consumer)
+        assert consumer.consume(10, 2.0) == []
+        assert raised == []
+        stage.cluster.rebalance()
+        stage.load(3)
+        stage.wait_for(lambda: raised, lambda: consumer.consume(10, 0.5))
+        assert isinstance(raised[0], kind)
+        assert stage.cluster.committed(GROUP) == {}
+    stage.copy_until(producer, consumer, lambda: stage.committed() == 4)
+    assert stage.outputs == NEW
