@@ -234,16 +234,15 @@ class TransactionSession:
             if ended is not None and self._has_nothing_to_end:
                 # The resumed step committed everything before this abort; the block itself still counts as aborted.
                 return self.endings.record(Ending(Outcome.ABORTED, reason))
-            return self._abort_or_mark_broken(reason, undo)
+            return self._abort_or_rewind(reason, undo)
 
-    def _abort_or_mark_broken(self, reason: str, undo: Callable[[], Ending]) -> Ending:
+    def _abort_or_rewind(self, reason: str, undo: Callable[[], Ending]) -> Ending:
         """Run ``undo``. Even if it fails, nothing of the transaction is committed and its records are read again."""
         try:
             return self.call_guard.run_transaction_step(undo)
         except errors.EosError as error:
             self._rewind(inside_revoke=False)
             self.endings.record(Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}"))
-            self._lifecycle.on(TransactionEvent.ABORT_FAILED)
             raise
 
     def end_failed(self, failure: BaseException) -> Ending:
@@ -318,7 +317,7 @@ class TransactionSession:
             self._resume()
             if leaving is not None and self.block.leaving is leaving:
                 if not leaving.is_reported:
-                    self._abort_or_mark_broken(leaving.reason, self._aborting(leaving.reason))
+                    self._abort_or_rewind(leaving.reason, self._aborting(leaving.reason))
                 self.finish_leaving()
 
     def _resume(self, *, inside_revoke: bool = False) -> Ending | None:
@@ -352,7 +351,6 @@ class TransactionSession:
         if self.state.outcome_is_pending:
             self._leave_unknown(reason)
         elif self.state.has_begun:
-            self._clear_work()
             try:
                 self.call_guard.run_transaction_step(self._abort_for_good)
             finally:
@@ -401,7 +399,6 @@ class TransactionSession:
             reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
         finally:
             self.endings.record(Ending(Outcome.ABORTED, reason))
-            self.finish_leaving()
             if is_counted:
                 self.endings.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
 

@@ -15,6 +15,7 @@ from tests.simulation.test_blocks_unknown_commit import (
     BOTH_WAYS,
     RECOVERY_S,
     REQUEST_S,
+    left_unknown,
     next_commit_is_unanswered,
     resolved,
 )
@@ -110,7 +111,9 @@ def test_a_block_raises_what_has_failed_in_the_rebalance_at_its_end(protocol: st
 
 
 @BOTH_WAYS
-def test_records_of_a_call_whose_rebalance_leaves_the_end_open_are_written_once(stage: SimulatedStage, arrives: bool) -> None:
+def test_records_of_a_call_whose_rebalance_leaves_the_end_open_are_written_once(
+    stage: SimulatedStage, arrives: bool
+) -> None:
     producer = stage.producer(recovery_timeout_s=RECOVERY_S)
     consumer = stage.subscribed()
     stage.hold(producer, consumer)
@@ -145,3 +148,53 @@ def test_an_outcome_that_a_rebalance_cannot_find_is_told_by_the_next_block_and_c
         pass
     assert following.outcome is Outcome.COMMITTED
     assert (stage.named("transaction_aborted"), producer.counters.aborted) == ([], 0)
+
+
+def raising(*_: Any) -> None:
+    raise ZeroDivisionError
+
+
+def test_held_work_is_aborted_inside_an_on_revoke_that_raises_and_the_next_block_says_so(stage: SimulatedStage) -> None:
+    producer, consumer = stage.producer(), stage.subscribed(callbacks={"on_revoke": raising})
+    stage.hold(producer, consumer)
+    stage.cluster.revoke((SOURCE, 1))
+    with pytest.raises(ZeroDivisionError):
+        stage.wait_for(lambda: False, lambda: consumer.poll(0.1))
+    (aborted,) = stage.named("transaction_aborted")
+    assert "the application's on_revoke raised ZeroDivisionError" in aborted.reason
+    with producer.transaction(consumer) as txn:
+        pass
+    assert txn.outcome is Outcome.ABORTED
+    assert "the application's on_revoke raised ZeroDivisionError" in txn.reason
+
+
+def test_an_on_revoke_that_raises_for_another_topic_leaves_the_block_open() -> None:
+    stage = SimulatedStage(COOPERATIVE)
+    stage.cluster.create_topic("refunds", 1)
+    producer, consumer = stage.producer(), stage.consumer()
+    consumer.subscribe([SOURCE, "refunds"], on_revoke=raising)
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value())
+        stage.cluster.revoke(("refunds", 0))
+        stage.cluster.advance(5.0)
+        with pytest.raises(ZeroDivisionError):
+            consumer.adapter.fetching.serve_callbacks(drain=True)
+    assert txn.outcome is not Outcome.ABORTED
+    stage.cluster.give_back()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.named("transaction_aborted") == []
+    assert stage.outputs == stage.inputs
+
+
+@BOTH_WAYS
+def test_an_unknown_commit_is_resolved_inside_an_on_revoke_that_raises(arrives: bool) -> None:
+    stage = SimulatedStage(COOPERATIVE, request_timeout_s=REQUEST_S)
+    producer = stage.producer(recovery_timeout_s=RECOVERY_S)
+    consumer = stage.subscribed(callbacks={"on_revoke": raising})
+    txn = left_unknown(stage, producer, consumer, arrives=arrives)
+    stage.cluster.revoke((SOURCE, 0), (SOURCE, 1))
+    with pytest.raises(ZeroDivisionError):
+        stage.wait_for(lambda: False, consumer.adapter.fetching.serve_callbacks)
+    assert txn.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
+    assert producer.counters.outcomes_resolved == 1
