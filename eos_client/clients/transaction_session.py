@@ -234,15 +234,16 @@ class TransactionSession:
             if ended is not None and self._has_nothing_to_end:
                 # The resumed step committed everything before this abort; the block itself still counts as aborted.
                 return self.endings.record(Ending(Outcome.ABORTED, reason))
-            return self._abort_or_rewind(reason, undo)
+            return self._abort_or_mark_broken(reason, undo)
 
-    def _abort_or_rewind(self, reason: str, undo: Callable[[], Ending]) -> Ending:
+    def _abort_or_mark_broken(self, reason: str, undo: Callable[[], Ending]) -> Ending:
         """Run ``undo``. Even if it fails, nothing of the transaction is committed and its records are read again."""
         try:
             return self.call_guard.run_transaction_step(undo)
         except errors.EosError as error:
             self._rewind(inside_revoke=False)
             self.endings.record(Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}"))
+            self._lifecycle.on(TransactionEvent.ABORT_FAILED)  # where it has not even begun, a handler has raised
             raise
 
     def end_failed(self, failure: BaseException) -> Ending:
@@ -317,7 +318,7 @@ class TransactionSession:
             self._resume()
             if leaving is not None and self.block.leaving is leaving:
                 if not leaving.is_reported:
-                    self._abort_or_rewind(leaving.reason, self._aborting(leaving.reason))
+                    self._abort_or_mark_broken(leaving.reason, self._aborting(leaving.reason))
                 self.finish_leaving()
 
     def _resume(self, *, inside_revoke: bool = False) -> Ending | None:

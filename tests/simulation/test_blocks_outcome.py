@@ -75,7 +75,7 @@ class EndStrike(StepStrike):
     """Strikes only where a block's outcome is noted and told."""
 
     def _strikes(self, code):
-        telling = {"record_ending", "report_outcome", "_on_outcome", "finish_leaving"}
+        telling = {"record", "report_outcome", "_on_outcome", "finish_leaving"}
         return code.co_name in telling and super()._strikes(code)
 
 

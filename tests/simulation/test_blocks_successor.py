@@ -9,8 +9,8 @@ import pytest
 
 from eos_client import Outcome
 from eos_client.clients.transaction_session import TransactionSession
-from eos_client.errors import ClientClosedError, ProducerFencedError, TransactionStateError
-from tests.simulation.broken_off import StrikeError, strides, struck_runs
+from eos_client.errors import AbortableError, ClientClosedError, ProducerFencedError, TransactionStateError
+from tests.simulation.broken_off import StepStrike, StrikeError, strides, struck_runs
 from tests.simulation.simulated_stage import SINK, SimulatedStage
 from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
@@ -96,6 +96,31 @@ def test_what_a_broken_off_abort_leaves_is_finished_before_another_producer_goes
             with suppress(TransactionStateError, ClientClosedError):
                 copy(stage, each, consumer, 10)
         stage.copy_the_rest(other, consumer)
+        assert stage.outputs == stage.inputs, strike.struck
+
+
+@strides(EVERY_STEP)
+def test_an_abort_that_a_handler_ends_by_an_error_of_ours_is_finished_by_the_next_block(first):
+    """A signal handler may raise any exception: one of this package is not taken for what the abort has raised."""
+
+    def aborted(strike, steps=None):
+        stage = SimulatedStage(records=4, partitions=1)
+        producer, consumer = stage.producer(), stage.subscribed()
+        block = producer.transaction(consumer)
+        block.__enter__()
+        for message in stage.collect(consumer, 4):
+            producer.produce(SINK, message.value())
+        with suppress(AbortableError), strike.armed(steps):
+            block.__exit__(_GivenUpError, _GivenUpError(), None)
+        return stage, producer, consumer
+
+    def kind(number):
+        return StepStrike(number, AbortableError)
+
+    for (stage, producer, consumer), strike in struck_runs(aborted, EVERY_STEP, first=first, kind=kind, steps_min=300):
+        with suppress(TransactionStateError):  # the first entry may be refused as nested
+            copy(stage, producer, consumer, 10)
+        stage.copy_the_rest(producer, consumer)
         assert stage.outputs == stage.inputs, strike.struck
 
 
