@@ -13,7 +13,8 @@ from eos_client.clients.transaction_session import TransactionSession
 from eos_client.observe import TransactionAborted
 from tests.interruption import BrokenOffError
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
-from tests.support.protocols import COOPERATIVE
+from tests.support.interception import close_the_gate
+from tests.support.protocols import COOPERATIVE, PROTOCOLS
 
 
 @pytest.fixture
@@ -102,6 +103,23 @@ def test_a_loop_that_is_broken_off_leaves_no_transaction_open_and_commits_no_off
     assert aborted.records_in == 4
     assert stage.cluster.brokers.transactions.describe("billing-0").state != "Ongoing" or not arrives
     run(breaks_off=False)
+    assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_held_transaction_that_is_aborted_for_a_close_leaves_nothing_for_its_revocation_to_commit(protocol):
+    stage = SimulatedStage(protocol)
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value())
+        close_the_gate(consumer)
+    assert txn.outcome is Outcome.SKIPPED
+    producer.session(consumer).abort_before_close("the loop was closed")
+    consumer.close()
+    producer.close()
+    assert stage.cluster.committed(GROUP) == {}
+    stage.copy_the_rest(stage.producer(), stage.subscribed())
     assert stage.outputs == stage.inputs
 
 
