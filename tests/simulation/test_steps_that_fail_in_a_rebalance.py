@@ -86,6 +86,7 @@ def test_the_call_in_whose_rebalance_a_commit_fails_raises_it_and_the_next_block
         for message in stage.collect(consumer, 4):
             txn.produce(SINK, message.value())
     assert txn.outcome is Outcome.COMMITTED
+    assert [event.records_in for event in stage.named("transaction_aborted")] == [4]
     assert goes_on(stage, producer, consumer)
 
 
