@@ -21,7 +21,7 @@ from tests.applications.simulated_environment import run
 from tests.verification.brokers import proxied_broker
 from tests.verification.protocols import LATEST_VERSION
 
-REAL_S_MAX = 60
+REAL_S_MAX = 300
 """An application of a few simulated seconds that takes a minute of real time does not end at all."""
 REAL_BROKER_S_MAX = 600
 CHUNK = 25

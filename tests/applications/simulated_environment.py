@@ -33,7 +33,7 @@ LOOK_EVERY_S = 0.2
 DRAIN_S_MAX = 1_800.0
 ROUND_EVERY_S = 30.0
 """How long after the last fault everything may take: longer than every time-out of a dozen processes together."""
-CALLS_MAX = 30_000
+CALLS_MAX = 100_000
 WRITTEN_LATE = b"last"
 
 
