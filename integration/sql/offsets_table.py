@@ -17,12 +17,13 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    Update,
     and_,
+    bindparam,
     case,
     delete,
     func,
     insert,
-    literal,
     or_,
     select,
     update,
@@ -83,6 +84,7 @@ class OffsetRows:
     def __init__(self, table: Table, group: str) -> None:
         self._table = table
         self._group = group
+        self._changes: dict[int, Update] = {}
 
     def _is_of(self, partitions: Collection[InputPartition]) -> Any:
         columns = self._table.c
@@ -120,31 +122,50 @@ class OffsetRows:
 
     def move(self, connection: Connection, moves: Mapping[InputPartition, Move]) -> bool:
         """Move the rows that show what was claimed; returns whether all of them did."""
+        given: dict[str, Any] = {"of_group": self._group, "by_attempt": next(iter(moves.values())).attempt}
+        for number, (partition, move) in enumerate(sorted(moves.items())):
+            given |= {
+                f"topic_{number}": partition.topic,
+                f"partition_{number}": partition.partition,
+                f"fence_{number}": move.claimed.fence,
+                f"from_{number}": move.claimed.next_offset,
+                f"to_{number}": move.next_offset,
+                f"epoch_{number}": move.leader_epoch,
+            }
+        return connection.execute(self._change(len(moves)), given).rowcount == len(moves)
+
+    def _change(self, count: int) -> Update:
+        """Return the statement that moves ``count`` rows; to build it takes as long as to execute it."""
+        if (known := self._changes.get(count)) is not None:
+            return known
         columns = self._table.c
-        places = {
-            partition: and_(columns.topic == partition.topic, columns.partition_id == partition.partition)
-            for partition in sorted(moves)
-        }
+        places = [
+            and_(
+                columns.topic == bindparam(f"topic_{number}", type_=NAME),
+                columns.partition_id == bindparam(f"partition_{number}", type_=Integer),
+            )
+            for number in range(count)
+        ]
         shown = or_(
             *(
-                and_(place, columns.fence == move.claimed.fence, columns.next_offset == move.claimed.next_offset)
-                for place, move in ((place, moves[p]) for p, place in places.items())
+                and_(place, columns.fence == bindparam(f"fence_{n}"), columns.next_offset == bindparam(f"from_{n}"))
+                for n, place in enumerate(places)
             )
         )
-        attempt = next(iter(moves.values())).attempt
+        offsets = (bindparam(f"to_{number}", type_=BigInteger) for number in range(count))
+        epochs = (bindparam(f"epoch_{number}", type_=Integer) for number in range(count))
         change = (
             update(self._table)
-            .where(columns.consumer_group == self._group, shown)
+            .where(columns.consumer_group == bindparam("of_group"), shown)
             .values(
-                next_offset=case(
-                    *((place, literal(moves[p].next_offset, BigInteger())) for p, place in places.items())
-                ),
-                leader_epoch=case(*((place, literal(moves[p].leader_epoch, Integer())) for p, place in places.items())),
-                attempt=attempt,
+                next_offset=case(*zip(places, offsets, strict=True)),
+                leader_epoch=case(*zip(places, epochs, strict=True)),
+                attempt=bindparam("by_attempt"),
                 updated_at=func.now(),
             )
         )
-        return connection.execute(change).rowcount == len(moves)
+        self._changes[count] = change
+        return change
 
     def _values(self, partition: InputPartition, row: Position) -> dict[str, Any]:
         return {
