@@ -43,6 +43,10 @@ class OutboxStore(Protocol):
         """Give numbers to visible rows that have none; returns how many got one, 0 where none was left."""
         ...
 
+    def number_and_read(self) -> Sequence[OutboxRow]:
+        """Do what ``number`` does, and return the rows: those of each bucket in the order of their numbers."""
+        ...
+
     def read(self, spans: Mapping[int, Span]) -> Sequence[OutboxRow]:
         """Return the rows of each bucket in its span of numbers that exist already, in the order of their numbers."""
         ...

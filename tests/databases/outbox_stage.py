@@ -56,6 +56,9 @@ class BreakableStore(SqlOutboxStore):
     def number(self) -> int:
         return int(self._served("number", super().number))
 
+    def number_and_read(self) -> Any:
+        return self._served("number", super().number_and_read)
+
     def read(self, spans: Any) -> Any:
         return self._served("read", lambda: super(BreakableStore, self).read(spans))
 

@@ -163,6 +163,16 @@ class BucketFlows:
                 flow.position = flow.read_up_to
         return True
 
+    def add_numbered(self, rows: Iterable[OutboxRow]) -> None:
+        """Take rows that were numbered just now, as far as they are the next ones of buckets that have none left."""
+        hungry = {p.partition: (p, flow) for p, flow in self._flows.items() if _is_hungry(flow)}
+        for row in rows:
+            if row.bucket in hungry:
+                partition, flow = hungry[row.bucket]
+                if flow.read_up_to == row.seq:
+                    flow.waiting.append(_message(partition, row))
+                    flow.read_up_to = row.seq + 1
+
     @property
     def is_any_hungry(self) -> bool:
         """Whether more rows could be handed over."""

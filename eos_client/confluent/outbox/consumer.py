@@ -156,9 +156,9 @@ class OutboxConsumer:
             with suppress(GroupSilentError):  # of some partitions; StartOffsets reports it, and the others go on
                 self._flows.look_up_starts(self._group_offsets)
             found = self._flows.read()
-            if not found and self._flows.is_any_hungry and self._store.number():
+            if not found and self._flows.is_any_hungry and (rows := self._store.number_and_read()):
                 found = True
-                self._flows.read()
+                self._flows.add_numbered(rows)
         except StoreUnfitError as error:
             raise ClusterUnfitError(str(error)) from error
         except StoreError as error:
