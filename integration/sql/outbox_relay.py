@@ -18,8 +18,9 @@ from eos_client.confluent.outbox.clients import OutboxClients
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, ConfigurationError
+from eos_client.integration.sql.header_texts import decode_headers
 from eos_client.integration.sql.outbox_rows import SqlOutboxStore
-from eos_client.integration.sql.outbox_table import decode_headers, named_outbox
+from eos_client.integration.sql.outbox_table import named_outbox
 from eos_client.integration.sql.sql_store import require_engine
 from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import Counters, EventHook, log_event

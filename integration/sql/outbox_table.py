@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from typing import Any
 
-import msgspec
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -25,11 +23,11 @@ from sqlalchemy import (
 )
 
 from eos_client.errors import ConfigurationError
+from eos_client.integration.sql.header_texts import encode_headers
 from eos_client.integration.sql.offsets_table import BYTES, NAME, NAME_LENGTH_MAX, TEXT
 from eos_client.integration.sql.sql_store import name_and_schema
-from eos_client.ports import Headers, OutputRecord
+from eos_client.ports import OutputRecord
 
-_BASE64 = "base64"
 _PARTIAL: Any = ("postgresql", "sqlite")
 """Databases that can index the rows without a number alone."""
 _WHOLE: Any = ("mysql", "mariadb")
@@ -121,51 +119,6 @@ def _bytes(content: Any) -> bytes | None:
         return bytes(memoryview(content))
     except TypeError as error:
         raise TypeError(f"{content!r} is neither text nor bytes: serialise it before it is written") from error
-
-
-def encode_headers(headers: Headers | None) -> str | None:
-    """Return ``headers`` as an outbox keeps them."""
-    if not headers:
-        return None
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    return msgspec.json.encode([[name, _as_json(value)] for name, value in pairs]).decode()
-
-
-def _as_json(value: Any) -> Any:
-    if value is None or isinstance(value, str):
-        return value
-    content = bytes(memoryview(value))
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return {_BASE64: base64.b64encode(content).decode()}
-
-
-def decode_headers(text: bytes | str | None) -> list[tuple[str, bytes | None]]:
-    """Return the headers that ``text`` holds; raises ValueError where it holds none."""
-    if text is None:
-        return []
-    found = msgspec.json.decode(text)
-    pairs = list(found.items()) if isinstance(found, dict) else found
-    if not isinstance(pairs, list) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):  # noqa: PLR2004
-        raise ValueError(f"headers are a JSON list of [name, value], or a JSON object, and not {text!r}")
-    return [(_name(name), _from_json(value)) for name, value in pairs]
-
-
-def _name(name: Any) -> str:
-    if not isinstance(name, str):
-        raise ValueError(f"the name of a header is a text, and not {name!r}")  # noqa: TRY004  # of what a row holds
-    return name
-
-
-def _from_json(value: Any) -> bytes | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, dict) and value.keys() == {_BASE64}:
-        return base64.b64decode(value[_BASE64], validate=True)
-    raise ValueError(f'the value of a header is a text, null or {{"base64": ...}}, and not {value!r}')
 
 
 def milliseconds(moment: datetime) -> int:

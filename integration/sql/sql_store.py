@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-import msgspec
 import tenacity
 from sqlalchemy import Connection, Engine, MetaData, Table, event, inspect
 from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
@@ -25,6 +24,7 @@ from eos_client.integration.sql.database_errors import (
     store_error,
     text_of,
 )
+from eos_client.integration.sql.header_texts import encode_headers
 from eos_client.integration.sql.offsets_table import NAME_LENGTH_MAX, OffsetRows, dead_letter_table, offsets_table
 from eos_client.ports import OutputRecord
 from eos_client.position_store import (
@@ -403,23 +403,20 @@ def _begin(connection: Connection) -> None:
 
 
 def _letter_values(record: OutputRecord) -> dict[str, Any]:
-    headers = {name: _text(value) for name, value in _pairs(record.headers)}
+    headers = record.headers or ()
+    named: dict[str, Any] = dict(headers)  # the letter's own stand behind the record's
     return {
-        "topic": headers[LetterHeader.TOPIC],
-        "partition_id": int(headers[LetterHeader.PARTITION]),
-        "record_offset": int(headers[LetterHeader.OFFSET]),
+        "topic": _text(named[LetterHeader.TOPIC]),
+        "partition_id": int(named[LetterHeader.PARTITION]),
+        "record_offset": int(named[LetterHeader.OFFSET]),
         "record_key": _bytes(record.key),
         "record_value": _bytes(record.value),
-        "headers": msgspec.json.encode(headers).decode(),
+        "headers": encode_headers(headers),
     }
 
 
-def _pairs(headers: Any) -> list[tuple[str, Any]]:
-    return list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())
-
-
 def _text(value: Any) -> str:
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else "" if value is None else str(value)
+    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -11,6 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from eos_client import EosConsumer
 from eos_client.errors import ConfigurationError, EosError, TransformError
+from eos_client.integration.sql.header_texts import decode_headers
 from eos_client.observe import RecordDeadLettered, RecordSkipped, TransactionCommitted
 from tests.databases.stage import GROUP, Stage, write_rows
 from tests.support.protocols import PROTOCOLS, settings_of
@@ -161,6 +162,23 @@ def test_skip_leaves_no_row_of_the_record_and_all_of_the_others(stage, after_wri
     assert [o for _, o, _ in stage.rows()] == [0, 1, 2, 4, 5, 6, 8]
     assert loop.counters.records_failed == len(stage.of_kind(RecordSkipped)) == 2
     assert stage.offsets() == {0: 9}
+
+
+def test_a_dead_letter_keeps_headers_that_share_a_name(stage):
+    given = [("trace", b"1"), ("trace", b"2"), ("raw", b"\xff"), ("none", None)]
+    producer = stage.cluster.producer({"bootstrap.servers": "simulated"})
+    producer.produce("orders", b"0:0", partition=0, headers=given)
+    producer.flush()
+    stage.written[0] += 1
+    stage.run(failing_on("0:0"), on_error="dead_letter", dead_letter_topic="letters")
+    [(text,)] = stage.query("select headers from letters")
+    found = decode_headers(text)
+    assert found[:4] == given
+    assert dict(found)["eos.offset"] == b"0"
+
+
+def test_headers_of_earlier_dead_letters_can_be_read():
+    assert decode_headers('{"eos.topic": "orders", "trace": ""}') == [("eos.topic", b"orders"), ("trace", b"")]
 
 
 def test_dead_letters_are_rows_of_the_same_transaction(stage):
