@@ -276,14 +276,32 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
     with_spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="A Spark stream behind the workers, where Spark is installed.")
     ] = True,
+    database: Annotated[
+        bool, _flag("--database", "Write rows of a database in place of a topic: of an SQLite file, or --database-url.")
+    ] = False,
+    database_url: Annotated[
+        str | None, typer.Option("--database-url", metavar="URL", help="A database of your own, for --database.")
+    ] = None,
     config: Config = None,
     config_file: ConfigFile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Prove it: workers join, one is killed and comes back, and the topic is read back record by record."""
-    from eos_client.cli.demo.session import run_demo  # noqa: PLC0415  no other command needs to load it
+    """Prove it: workers join, one is killed and comes back, and the topic is read back record by record.
 
+    With --database, rows of a table are read back, and one worker is also suspended until others have its partitions.
+    """
     with _until_the_verdict(verbose=verbose):
+        if database or database_url is not None:
+            if bootstrap is not None or group_protocol is not None or config or config_file:
+                raise CommandLineError(
+                    "--database plays on an embedded Kafka with settings of its own: leave yours out"
+                )
+            from eos_client.cli.demo.database_session import run_database_demo  # noqa: PLC0415  as below
+
+            run_database_demo(_console(), input_name, database_url, partitions, seconds)
+            return
+        from eos_client.cli.demo.session import run_demo  # noqa: PLC0415  no other command needs to load it
+
         options = DemoOptions(
             bootstrap_servers=bootstrap,
             input_name=input_name,

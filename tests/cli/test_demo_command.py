@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from sqlalchemy import create_engine
 
+from eos_client.cli.demo.database_session import audited_rows
 from eos_client.cli.demo.job.invoice import invoice_of
 from eos_client.cli.demo.verdict import ClusterReader, Findings, OutputAudit
+from eos_client.integration.sql.rows_by_origin import RowsByOrigin
 from tests.support.waiting import wait_for
 
 LINES = [b"one", b"two", b"two", b"three"]
@@ -138,3 +141,41 @@ def test_the_verdict_reads_the_cluster_and_ignores_aborted_outputs(cluster: Any)
 )
 def test_the_verdict_sees_each_way_to_be_wrong(cluster: Any, outputs: Any, offset: int, failed: str) -> None:
     assert verdict_on(cluster, outputs, committed_offset=offset)[1] == [failed]
+
+
+@pytest.mark.timeout(450)
+def test_the_demo_with_a_database_counts_each_row_once(cluster: Any, lines_file: Path, eos_client: Any) -> None:
+    demo = eos_client("demo", "--database", "--input", str(lines_file), "--seconds", "3")
+    assert demo.wait(400) == 0, demo.out + demo.err
+    assert "w2 killed (SIGKILL)" in demo.out
+    assert "w3 goes on (SIGCONT), a zombie" in demo.out
+    assert "2,000 in, 2,000 visible; 0 missing, 0 doubled" in demo.out
+    assert "aborted transactions" not in demo.out, "a table shows none"
+    assert demo.out.splitlines()[-1].startswith("EXACTLY ONCE: 2,000 records")
+
+
+def test_a_row_that_a_database_has_twice_is_no_verdict_of_exactly_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The demo's last step on a table with one row too many and one too few."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'demo.db'}")
+    rows = RowsByOrigin(engine, "rows")
+    rows.create()
+    with engine.begin() as connection:
+        rows.insert(connection, [(0, 0, invoice_of(b"one")), (0, 0, invoice_of(b"one"))])
+    reader = ClusterReader(None, "nowhere:1", {}, 1)  # type: ignore[arg-type]  # which is not asked
+
+    def expect_inputs(_reader: ClusterReader, audit: OutputAudit, _topic: str) -> None:
+        audit.expect(0, 0, b"one")
+        audit.expect(0, 1, b"two")
+
+    monkeypatch.setattr(ClusterReader, "expect_inputs", expect_inputs)
+    found = audited_rows(reader, "orders", rows.read())
+    assert (found.doubled, found.missing, found.hidden) == (1, 1, None)
+    assert not found.is_exactly_once
+
+
+def test_the_demo_with_a_database_takes_no_cluster_of_ones_own(eos_client: Any) -> None:
+    demo = eos_client("demo", "--database", "--bootstrap", "nowhere:1")
+    assert demo.wait(60) == 2
+    assert "leave yours out" in demo.err

@@ -117,10 +117,11 @@ class Display:
             *(Text(f"{at:5.1f} s  {text}", style="dim") for at, text in self.notes[-_RECENT_NOTES_MAX:]),
         )
 
-    def show_verdict(self, checks: Sequence[Check], *audited: Findings) -> bool:
+    def show_verdict(self, checks: Sequence[Check], *audited: Findings, source: str = "the cluster") -> bool:
         """Print what happened, who did what, and ``checks``; return whether all of them hold and nothing was given up.
 
-        :param audited: what was found in each output topic; the first one's figures are those of the demo.
+        :param audited: what was found in each output; the first one's figures are those of the demo.
+        :param source: what the figures were read from.
         """
         print_ = self.console.print
         happened = Table("when", "what happened", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -129,17 +130,15 @@ class Display:
         print_(happened)
         if self.workers:
             print_(workers_table(self.workers))
-        verdict = Table("verdict", "", "read back from the cluster", box=box.SIMPLE_HEAD, pad_edge=False)
+        verdict = Table("verdict", "", f"read back from {source}", box=box.SIMPLE_HEAD, pad_edge=False)
         for claim, holds, figures in checks:
             verdict.add_row(claim, Text("yes", style="green") if holds else Text("NO", style="bold red"), figures)
         print_(verdict)
-        print_(
-            f"{audited[0].hidden:,} more outputs are in the log, of aborted transactions: "
-            "no read_committed reader sees them.",
-            *(f"  {example}" for findings in audited for example in findings.examples),
-            sep="\n",
-            highlight=False,
-        )
+        lines = [f"  {example}" for findings in audited for example in findings.examples]
+        if audited[0].hidden is not None:
+            hidden = f"{audited[0].hidden:,} more outputs are in the log, of aborted transactions"
+            lines.insert(0, f"{hidden}: no read_committed reader sees them.")
+        print_(*lines, sep="\n", highlight=False)
         passed = not self.given_up and all(holds for _claim, holds, _figures in checks)
         summary = f"{'EXACTLY ONCE' if passed else 'NOT EXACTLY ONCE'}: {audited[0].inputs:,} records"
         print_(Text(f"{summary} in {self.elapsed_s:.0f} s", style="bold green" if passed else "bold red"))

@@ -1,5 +1,7 @@
 """The demo's scenario: two workers, a third joins, and one is killed in the middle of a transaction.
 
+Before a database, the third one is also suspended until others have its partitions, and wakes up as a zombie.
+
 Every step waits for progress of the cluster instead of a time, so that the join and the kill hit a moving stream on a
 slow machine, too.
 """
@@ -18,7 +20,7 @@ from eos_client.cli.demo.worker import Worker
 
 # When things happen, as shares of all records.
 _RELEASED_AT_START, _JOIN_AT, _RELEASED_AFTER_JOIN, _KILL_AT = 0.45, 0.2, 0.8, 0.5
-_KILL_EXECUTOR_AT = 0.2
+_RELEASED_FOR_ZOMBIE, _KILL_EXECUTOR_AT = 0.95, 0.2
 _INTO_TRANSACTION_S = 0.05
 _RESTART_AFTER_S = 1.5
 _STOP_LIMIT_S = 30.0
@@ -31,6 +33,7 @@ class Scenario:
     :param committed_of: asks the cluster how many input records the group has committed.
     :param stream: the Spark stream behind the workers, if there is one; it loses an executor meanwhile.
     :param outputs_of: asks the cluster where the workers' output ends, as the sum of all partitions.
+    :param has_zombie: a worker is suspended until others have its partitions, and goes on then.
     """
 
     feed: Feed
@@ -38,6 +41,7 @@ class Scenario:
     committed_of: Callable[[], int]
     stream: SparkStream | None
     outputs_of: Callable[[], int]
+    has_zombie: bool = False
     _executor_killed: bool = False
 
     def play(self) -> None:
@@ -57,9 +61,7 @@ class Scenario:
         emit(f"{third.name} has joined and owns {third.partitions} partitions")
         feed.release(_RELEASED_AFTER_JOIN)
         self._until(lambda: self._has_committed(_KILL_AT) and victim.partitions > 0)
-        before = victim.committed
-        self._until(lambda: victim.committed > before or self._has_committed(1.0))
-        time.sleep(_INTO_TRANSACTION_S)
+        self._await_transaction_of(victim)
         owned = victim.partitions
         victim.kill()
         emit(f"{victim.name} killed (SIGKILL) while it owned {owned} partitions")
@@ -68,12 +70,36 @@ class Scenario:
         self._start(victim)
         self._until(lambda: victim.partitions > 0)
         emit(f"{victim.name} is back and owns {victim.partitions} partitions")
+        if self.has_zombie:
+            feed.release(_RELEASED_FOR_ZOMBIE)
+            self._make_zombie(third)
         feed.release(1.0)
         self._until(lambda: self.display.committed >= feed.total == feed.loaded)
         emit(f"all {feed.total:,} records are committed")
         if self.stream is not None:
             self._until(lambda: self.display.read_by_spark >= self.outputs_of())
             emit(f"Spark has caught up, in {self.stream.batches()} micro-batches")
+
+    def _await_transaction_of(self, worker: Worker) -> None:
+        """Wait until ``worker`` has just begun a transaction, if it still has work."""
+        before = worker.committed
+        self._until(lambda: worker.committed > before or self._has_committed(1.0))
+        time.sleep(_INTO_TRANSACTION_S)
+
+    def _make_zombie(self, worker: Worker) -> None:
+        others = [each for each in self.display.workers if each is not worker]
+        partition_count = sum(each.partitions for each in self.display.workers)
+        self._await_transaction_of(worker)
+        self.display.emit(f"{worker.name} suspended (SIGSTOP) while it owned {worker.partitions} partitions")
+        worker.suspend()
+        try:
+            self._until(lambda: sum(each.partitions for each in others) >= partition_count)
+        finally:
+            worker.resume()
+        self.display.emit(f"others own its partitions; {worker.name} goes on (SIGCONT), a zombie")
+        assigned = worker.rebalances
+        self._until(lambda: worker.rebalances > assigned and worker.partitions > 0)
+        self.display.emit(f"{worker.name} has joined again and owns {worker.partitions} partitions")
 
     def stop(self) -> list[str]:
         """Send SIGTERM to every worker and wait; return a complaint for each that did not end with status 0."""

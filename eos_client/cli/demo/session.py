@@ -38,7 +38,7 @@ _CLASSIC_SETTINGS = {
     "session.timeout.ms": str(_SESSION_MS),
     "heartbeat.interval.ms": str(_SESSION_MS // 4),
 }
-_BROKER_PROPERTIES = {
+BROKER_PROPERTIES = {
     "group.initial.rebalance.delay.ms": "500",
     "group.consumer.session.timeout.ms": str(_SESSION_MS),
     "group.consumer.min.session.timeout.ms": str(_SESSION_MS),
@@ -55,7 +55,7 @@ def run_demo(options: DemoOptions, console: Console) -> None:
     """
     EosConfig({**options.settings, "bootstrap.servers": options.bootstrap_servers or "embedded"}, group_id="demo")
     with closing(open_input(options.input_name)) as lines, ExitStack() as running:
-        bootstrap = options.bootstrap_servers or running.enter_context(embedded_kafka(console, _BROKER_PROPERTIES))
+        bootstrap = options.bootstrap_servers or running.enter_context(embedded_kafka(console, BROKER_PROPERTIES))
         admin = running.enter_context(ClusterAdmin(bootstrap, options.settings))
         _Session(options, console, lines, bootstrap, admin).play()
 
@@ -168,6 +168,7 @@ class _Session:
             # Pinned, so that a restarted worker ends the transaction that it left open when it was killed.
             *("--transactional-id", f"{self._group_id}-{name}"),
             *("--commit-interval", str(_COMMIT_INTERVAL_S), "--start-timeout", str(_START_TIMEOUT_S)),
+            *("--log-format", "json", "--verbose"),
         ]
         for key, value in {**settings, **self._options.settings}.items():
             options += ["--config", f"{key}={value}"]

@@ -31,7 +31,7 @@ _EXAMPLES_MAX = 5
 class Findings:
     """Counts of the defects of an output topic; all zero means every input once, in order, unaltered.
 
-    ``hidden``: outputs that are in the log but belong to aborted transactions, which is no defect.
+    ``hidden``: outputs that are in the log but belong to aborted transactions, which is no defect; None in a database.
     """
 
     inputs: int = 0
@@ -41,7 +41,7 @@ class Findings:
     out_of_order: int = 0
     altered: int = 0
     of_unknown_origin: int = 0
-    hidden: int = 0
+    hidden: int | None = 0
     examples: list[str] = field(default_factory=list)
 
     @property
@@ -188,9 +188,7 @@ class ClusterReader:
 
     def audited(self, audit: OutputAudit, input_topic: str, output_topic: str) -> Findings:
         """Give ``audit`` all inputs, and the outputs that a ``read_committed`` reader sees."""
-        input_ends = self.admin.end_offsets(input_topic, self.partition_count)
-        for record in read_topic(self.bootstrap_servers, input_topic, input_ends, self.config):
-            audit.expect(record.partition, record.offset, record.value)
+        self.expect_inputs(audit, input_topic)
         output_ends = self.admin.end_offsets(output_topic, self.partition_count)
         for record in read_topic(self.bootstrap_servers, output_topic, output_ends, self.config):
             audit.check_output(record.partition, record.headers, record.value, record.key)
@@ -198,6 +196,12 @@ class ClusterReader:
         findings = audit.findings()
         findings.hidden = sum(1 for _record in everything) - findings.outputs
         return findings
+
+    def expect_inputs(self, audit: OutputAudit, input_topic: str) -> None:
+        """Give ``audit`` all inputs."""
+        input_ends = self.admin.end_offsets(input_topic, self.partition_count)
+        for record in read_topic(self.bootstrap_servers, input_topic, input_ends, self.config):
+            audit.expect(record.partition, record.offset, record.value)
 
     def behind(self, group_id: str, topic: str) -> dict[int, tuple[int, int]]:
         """Return the partitions whose committed offset is not the end, as (committed, end)."""

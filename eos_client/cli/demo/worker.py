@@ -1,4 +1,4 @@
-"""One worker of the demo: an ``eos-client run`` process whose log is read."""
+"""One worker of the demo: a process whose log is read, ``eos-client run`` or a loop that writes to a database."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing import Any
 
 from eos_client.cli.demo.job import invoice
 
+_RUN = ("eos_client", "run", f"{Path(invoice.__file__)}:{invoice.invoice.__name__}")
 _LOG_TAIL_LINES = 20
 _REASON_LENGTH_MAX = 120
 _KILL_TIMEOUT_S = 30.0
@@ -29,11 +30,13 @@ class Worker:
     Its totals, over all its lives, are counted by its log line by line, so that they are exact even where the process
     was killed.
 
-    :param options: further options of ``eos-client run``.
+    :param options: the options of the program, which logs as JSON lines on stderr.
+    :param program: the module that is run, and its first arguments.
     """
 
     name: str
     options: Sequence[str]
+    program: Sequence[str] = _RUN
     lives: int = 0
     committed: int = 0
     skipped: int = 0
@@ -64,8 +67,7 @@ class Worker:
 
     def start(self) -> int:
         """Start the process and read its log; returns its id."""
-        job = f"{Path(invoice.__file__)}:{invoice.invoice.__name__}"
-        command = [sys.executable, "-m", "eos_client", "run", job, *self.options, "--log-format", "json", "--verbose"]
+        command = [sys.executable, "-m", *self.program, *self.options]
         self.lives += 1
         self.partitions = 0
         self.child = subprocess.Popen(  # noqa: S603  our own program
@@ -82,6 +84,16 @@ class Worker:
             self.child.wait(_KILL_TIMEOUT_S)
             self._reader.join(timeout=2.0)
             self.partitions = self.records_per_s = 0
+
+    def suspend(self) -> None:
+        """SIGSTOP: the process notices nothing, as in a long pause of its machine."""
+        if self.child is not None:
+            self.child.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on where it stood, whoever has its partitions now."""
+        if self.child is not None:
+            self.child.send_signal(signal.SIGCONT)
 
     def terminate(self) -> None:
         """SIGTERM, without waiting: it should finish or abort, leave the group and exit 0."""
