@@ -34,6 +34,11 @@ class CommitCutter:
         with self._lock:
             self._to_cut += commits
 
+    def cut_no_more(self) -> None:
+        """Let every commit through from now on."""
+        with self._lock:
+            self._to_cut = 0
+
     def cut_all(self) -> None:
         """Cut every connection now, as a failover does."""
         with self._lock:

@@ -1,9 +1,10 @@
 """A worker of `database_soak`: writes one row for each record, by DatabaseLoop or by a hand-written loop.
 
-    python -m tests.verification.database_worker BOOTSTRAP DATABASE_URL PROTOCOL KIND
+    python -m tests.verification.database_worker BOOTSTRAP DATABASE_URL PROTOCOL KIND COMMIT_INTERVAL_S
 
 KIND: "eos", or what people write by hand: "commit-after" (rows, then offsets), "commit-before" (offsets, then rows),
-"own-table" (offsets in the same transaction, without a fence).
+"own-table" (offsets in the same transaction, without a fence), "upsert-only" (as commit-after, but rows are replaced by
+their key, so that the last value of each key is what is left).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from eos_client import EosConfig
@@ -23,7 +24,17 @@ from eos_client.observe import Event, TransactionCommitted, log_event
 
 TOPIC = "soak-rows"
 COMMITTED = "transaction committed"
+EXACTLY_ONCE = "eos"
 INSERT = text("INSERT INTO soak_rows (part, off, val, worker) VALUES (:part, :off, :val, :worker)")
+MOVE = text(
+    "INSERT INTO soak_offsets (part, next) VALUES (:part, :next) ON CONFLICT (part) DO UPDATE SET next = excluded.next"
+)
+UPSERT = text(
+    "INSERT INTO soak_state (entity, part, off, val) VALUES (:entity, :part, :off, :val) "
+    "ON CONFLICT (entity) DO UPDATE SET off = excluded.off, val = excluded.val"
+)
+ENTITIES = 60
+COMMITTING_AFTER = ("commit-after", "upsert-only")
 WORK_S = 0.002
 """What each batch takes besides: an overtaken worker is most often inside it."""
 
@@ -43,6 +54,16 @@ def insert(connection: Connection, records: list[Any]) -> None:
     time.sleep(WORK_S)
 
 
+def upsert(connection: Connection, records: list[Any]) -> None:
+    """Replace the rows of the records' keys."""
+    rows = [
+        {"entity": int(r.value()) % ENTITIES, "part": r.partition(), "off": r.offset(), "val": int(r.value())}
+        for r in records
+    ]
+    connection.execute(UPSERT, rows)
+    time.sleep(WORK_S)
+
+
 def report(event: Event) -> None:
     """Log events, and commits by a line that can be counted."""
     if isinstance(event, TransactionCommitted):
@@ -50,16 +71,17 @@ def report(event: Event) -> None:
     log_event(event)
 
 
-def exactly_once(bootstrap: str, url: str, protocol: str) -> None:
+def exactly_once(bootstrap: str, url: str, protocol: str, commit_interval_s: float) -> None:
     """Run a DatabaseLoop until SIGTERM; a supervisor starts it again when it fails."""
     config = EosConfig(
         {"bootstrap.servers": bootstrap},
         group_id="soak",
         consumer=settings_of(protocol),
-        batch_size=50,
+        batch_size=30,
+        commit_interval_s=commit_interval_s,
         recovery_timeout_s=15.0,
     )
-    engine = create_engine(url, pool_pre_ping=False, connect_args={"connect_timeout": 3})
+    engine = create_engine(url, connect_args={"connect_timeout": 3})
     with DatabaseLoop(config, [TOPIC], insert, engine=engine, hook=report) as loop:
         loop.run()
 
@@ -82,39 +104,47 @@ def by_hand(bootstrap: str, url: str, protocol: str, kind: str) -> None:
             member.incremental_assign(starts)
 
     consumer.subscribe([TOPIC], **({"on_assign": start_at_table} if kind == "own-table" else {}))
-    while True:
-        records = [r for r in consumer.consume(50, 0.1) if r.error() is None]
-        if not records:
-            continue
-        if kind == "commit-before":
-            consumer.commit(asynchronous=False)
-        with engine.begin() as connection:
-            insert(connection, records)
-            if kind == "own-table":
-                for record in records:
-                    moved = {"part": record.partition(), "next": int(record.offset() or 0) + 1}
-                    changed = connection.execute(
-                        text("UPDATE soak_offsets SET next = :next WHERE part = :part"), moved
-                    ).rowcount
-                    if not changed:
-                        connection.execute(text("INSERT INTO soak_offsets (part, next) VALUES (:part, :next)"), moved)
-        print(COMMITTED, flush=True)
-        if kind == "commit-after":
-            consumer.commit(asynchronous=False)
+    try:
+        while True:
+            if records := [r for r in consumer.consume(50, 0.1) if r.error() is None]:
+                work(engine, consumer, records, kind)
+    finally:
+        consumer.close()  # else its partitions stand still until its session has timed out
 
 
-def main(bootstrap: str, url: str, protocol: str, kind: str) -> int:
+def work(engine: Engine, consumer: Consumer, records: list[Any], kind: str) -> None:
+    """Write the rows of a batch, and its offsets in the order of ``kind``."""
+    if kind == "commit-before":
+        consumer.commit(asynchronous=False)
+    with engine.begin() as connection:
+        (upsert if kind == "upsert-only" else insert)(connection, records)
+        if kind == "own-table":
+            move(connection, records)
+    print(COMMITTED, flush=True)
+    if kind in COMMITTING_AFTER:
+        consumer.commit(asynchronous=False)
+
+
+def move(connection: Connection, records: list[Any]) -> None:
+    """Write how far each partition was read, as the table's readers find it."""
+    following = {record.partition(): int(record.offset() or 0) + 1 for record in records}
+    connection.execute(MOVE, [{"part": part, "next": following[part]} for part in sorted(following)])
+
+
+def main(bootstrap: str, url: str, protocol: str, kind: str, commit_interval: str) -> int:
     """Work until SIGTERM."""
     try:
-        if kind == "eos":
-            exactly_once(bootstrap, url, protocol)
+        if kind == EXACTLY_ONCE:
+            exactly_once(bootstrap, url, protocol, float(commit_interval))
         else:
             by_hand(bootstrap, url, protocol, kind)
     except (SQLAlchemyError, KafkaException) as error:
         print(f"ended: {type(error).__name__}: {error}", flush=True)
+        if kind != EXACTLY_ONCE:
+            os._exit(1)  # librdkafka may wait for ever for a callback that has failed
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*sys.argv[1:5]))
+    raise SystemExit(main(*sys.argv[1:6]))
