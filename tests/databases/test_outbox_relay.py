@@ -11,6 +11,8 @@ import pytest
 from sqlalchemy import MetaData, delete, event, select, text, update
 
 from eos_client import EosConfig, OutputRecord
+from eos_client.confluent.outbox.bucket_flows import BucketFlows
+from eos_client.core.model import InputPartition
 from eos_client.core.outbox_numbers import bucket_of
 from eos_client.errors import ClusterUnfitError, ConfigurationError, TransformError
 from eos_client.integration.sql import OutboxRelay, create_outbox, outbox_table, write_outbox
@@ -106,6 +108,41 @@ def test_rows_without_a_key_are_spread(stage: OutboxStage):
         write_outbox(connection, stage.table, [OutputRecord(value=b"v") for _ in range(8)])
     store.number()
     assert [state.next_seq for state in store.states(range(4)).values()] == [2, 2, 2, 2]
+
+
+def test_rows_that_are_read_while_they_are_numbered_are_those_of_the_table(stage: OutboxStage):
+    store = store_of(stage)
+    with stage.engine.begin() as connection:
+        records = [OutputRecord("t", key=b"ann", value=b"v", headers=[("a", b"1")]), OutputRecord(value=None)]
+        write_outbox(connection, stage.table, records)
+    rows = store.number_and_read()
+    assert sorted(rows) == sorted(store.read(dict.fromkeys(range(4), (0, 9))))
+    assert len(rows) == 2
+    assert store.number_and_read() == []
+
+
+def test_fewer_rows_are_read_at_once_where_they_are_large(stage: OutboxStage):
+    store = store_of(stage)
+    with stage.engine.begin() as connection:
+        write_outbox(connection, stage.table, [OutputRecord(value=b"v" * 160_000) for _ in range(1200)])
+    assert [len(store.number_and_read()) for _ in range(4)] == [1000, 100, 100, 0]
+
+
+def test_rows_behind_those_that_another_relay_has_numbered_wait_for_them(stage: OutboxStage):
+    """Else the other relay's rows, which are read later, would be overtaken."""
+    partition = InputPartition("ledger", bucket_of(b"ann", 0, 4))
+    first, second = store_of(stage), store_of(stage)
+    flows = BucketFlows(first)
+    flows.add({partition: 0})
+    flows.look_up_starts(lambda _: {})
+    assert not flows.read()
+    stage.application.write(b"ann")
+    second.number()
+    stage.application.write(b"ann")
+    flows.add_numbered(first.number_and_read())
+    assert flows.take(9) == []
+    assert flows.read()
+    assert [message.value() for message in flows.take(9)] == [b"row-1", b"row-2"]
 
 
 # -- exactly once ------------------------------------------------------------------------------------------------------
