@@ -183,7 +183,7 @@ class SqlOutboxStore:
                     f"{self._bucket_count}: start it again with buckets={row['bucket_count']}"
                 )
         # Only now: what another relay has numbered meanwhile is seen.
-        rows = connection.execute(new).all()
+        rows: Sequence[Any] = connection.execute(new).all()
         before = {row["bucket"]: row["next_seq"] for row in buckets}
         keys = ((row[0], _bytes(row[1])) for row in rows)
         numbered, following = number(keys, before, self._bucket_count)

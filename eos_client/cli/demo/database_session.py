@@ -112,8 +112,9 @@ def audited_rows(reader: ClusterReader, topic: str, rows: Iterable[tuple[int, in
     """Compare ``rows``, each a partition, an offset and a content, with the records of ``topic``."""
     audit = OutputAudit()
     reader.expect_inputs(audit, topic)
+    of_partition, of_offset = INVOICE_HEADERS
     for partition, offset, content in rows:
-        origin = dict(zip(INVOICE_HEADERS, (b"%d" % partition, b"%d" % offset), strict=True))
+        origin: dict[str, bytes] = {of_partition: b"%d" % partition, of_offset: b"%d" % offset}
         audit.check_output(partition, origin, content)
     found = audit.findings()
     found.hidden = None
