@@ -111,7 +111,12 @@ HealthHost = Annotated[
     str, typer.Option("--health-host", metavar="HOST", help="The address of --health-port and --metrics-port.")
 ]
 
-
+DemoDatabase = Annotated[
+    bool, _flag("--database", "Write rows of a database in place of a topic: of an SQLite file, or --database-url.")
+]
+DemoDatabaseUrl = Annotated[
+    str | None, typer.Option("--database-url", metavar="URL", help="A database of your own, for --database.")
+]
 Database = Annotated[
     str,
     typer.Option(
@@ -276,12 +281,8 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
     with_spark: Annotated[
         bool, typer.Option("--spark/--no-spark", help="A Spark stream behind the workers, where Spark is installed.")
     ] = True,
-    database: Annotated[
-        bool, _flag("--database", "Write rows of a database in place of a topic: of an SQLite file, or --database-url.")
-    ] = False,
-    database_url: Annotated[
-        str | None, typer.Option("--database-url", metavar="URL", help="A database of your own, for --database.")
-    ] = None,
+    database: DemoDatabase = False,
+    database_url: DemoDatabaseUrl = None,
     config: Config = None,
     config_file: ConfigFile = None,
     verbose: Verbose = False,
@@ -290,18 +291,10 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
 
     With --database, rows of a table are read back, and one worker is also suspended until others have its partitions.
     """
+    from eos_client.cli.demo.database_session import run_database_demo  # noqa: PLC0415  no other command needs them
+    from eos_client.cli.demo.session import run_demo  # noqa: PLC0415
+
     with _until_the_verdict(verbose=verbose):
-        if database or database_url is not None:
-            if bootstrap is not None or group_protocol is not None or config or config_file:
-                raise CommandLineError(
-                    "--database plays on an embedded Kafka with settings of its own: leave yours out"
-                )
-            from eos_client.cli.demo.database_session import run_database_demo  # noqa: PLC0415  as below
-
-            run_database_demo(_console(), input_name, database_url, partitions, seconds)
-            return
-        from eos_client.cli.demo.session import run_demo  # noqa: PLC0415  no other command needs to load it
-
         options = DemoOptions(
             bootstrap_servers=bootstrap,
             input_name=input_name,
@@ -311,8 +304,10 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
             feed_s=seconds,
             keep_topics=keep_topics,
             with_spark=with_spark,
+            writes_rows=database or database_url is not None,
+            database_url=database_url,
         )
-        run_demo(options, _console())
+        (run_database_demo if options.writes_rows else run_demo)(options, _console())
 
 
 @app.command("demo-spark")

@@ -265,8 +265,11 @@ def _reached(database: Postgres | MySql, bootstrap: str, kind: str) -> int:
     """Return how many records lie behind the positions of the workers, whether they have rows or not."""
     if kind in {EXACTLY_ONCE, "own-table"}:
         table_of = {EXACTLY_ONCE: "next_offset) FROM eos_offsets", "own-table": "next) FROM soak_offsets"}
-        with create_engine(database.primary.url, poolclass=NullPool).connect() as connection:
-            return int(connection.execute(text(f"SELECT sum({table_of[kind]}")).scalar() or 0)
+        try:
+            with create_engine(database.primary.url, poolclass=NullPool).connect() as connection:
+                return int(connection.execute(text(f"SELECT sum({table_of[kind]}")).scalar() or 0)
+        except SQLAlchemyError:  # no worker has come so far as to make its table
+            return 0
     reader = Consumer({"bootstrap.servers": bootstrap, "group.id": "soak"})
     try:
         committed = reader.committed([TopicPartition(TOPIC, number) for number in range(PARTITIONS)], 10.0)

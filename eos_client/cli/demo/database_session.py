@@ -16,11 +16,12 @@ from eos_client.cli.demo.database_worker import offsets_table_of
 from eos_client.cli.demo.display import Display
 from eos_client.cli.demo.feed import Feed
 from eos_client.cli.demo.input_file import InputLines, open_input
+from eos_client.cli.demo.options import DemoOptions
 from eos_client.cli.demo.scenario import Scenario
 from eos_client.cli.demo.session import BROKER_PROPERTIES, WORKER_COUNT, embedded_kafka, say
 from eos_client.cli.demo.verdict import INVOICE_HEADERS, ClusterReader, Findings, OutputAudit
 from eos_client.cli.demo.worker import Worker
-from eos_client.cli.failures import NotExactlyOnceError
+from eos_client.cli.failures import CommandLineError, NotExactlyOnceError
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets, TopicLoader
 from eos_client.errors import ClusterUnavailableError
@@ -32,16 +33,18 @@ _TOPIC = "orders"
 _PROGRAM = ("eos_client.cli.demo.database_worker",)
 
 
-def run_database_demo(
-    console: Console, input_name: str | None, url: str | None, partition_count: int, feed_s: float
-) -> None:
-    """Play the demo on the database at ``url``, or on an SQLite file of its own, and print its verdict.
+def run_database_demo(options: DemoOptions, console: Console) -> None:
+    """Play the demo on a database and print its verdict.
 
     :raises NotExactlyOnceError: the verdict is not "exactly once".
+    :raises CommandLineError: an option that is meant for the demo without a database.
     :raises EosError: the demo could not be played: no input, no database, no embedded Kafka.
     """
+    if options.bootstrap_servers is not None or options.group_protocol is not None or options.settings:
+        raise CommandLineError("--database plays on an embedded Kafka with settings of its own: leave yours out")
+    url, partition_count = options.database_url, options.partition_count
     name = f"eos_demo_{secrets.token_hex(4)}"
-    with closing(open_input(input_name)) as lines, ExitStack() as running:
+    with closing(open_input(options.input_name)) as lines, ExitStack() as running:
         if url is None:
             url = f"sqlite:///{Path(running.enter_context(TemporaryDirectory(prefix='eos-demo-')), 'demo.db')}"
         engine = database_engine(url, "the demo with a database needs SQLAlchemy")
@@ -60,7 +63,7 @@ def run_database_demo(
             for number in range(1, WORKER_COUNT + 1)
         ]
         session = _Session(lines, bootstrap, admin, partition_count, rows, Display(console, workers, lines.count))
-        session.play(name, feed_s)
+        session.play(name, options.feed_s)
 
 
 class _Session:

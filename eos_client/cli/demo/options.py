@@ -16,7 +16,10 @@ class GroupProtocol(str, Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoOptions:
-    """The options of ``eos-client demo``. ``bootstrap_servers=None``: start an embedded Kafka."""
+    """The options of ``eos-client demo``. ``bootstrap_servers=None``: start an embedded Kafka.
+
+    ``writes_rows``: the workers write into a database, at ``database_url`` or in an SQLite file of the demo's own.
+    """
 
     bootstrap_servers: str | None = None
     input_name: str | None = None
@@ -26,6 +29,8 @@ class DemoOptions:
     feed_s: float = 20.0
     keep_topics: bool = False
     with_spark: bool = True
+    writes_rows: bool = False
+    database_url: str | None = None
 
     @property
     def protocol(self) -> GroupProtocol:
