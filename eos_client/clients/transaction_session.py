@@ -558,7 +558,7 @@ class TransactionSession:
 
     def _decide(self, steps: StepState) -> TransactionEvent | None:
         try:
-            ruling, snapshot = steps.decided = self._rule(inside_revoke=steps.inside_revoke)
+            ruling, snapshot = steps.decided = self._ask_gate(inside_revoke=steps.inside_revoke)
         except EndedMeanwhileError:
             return None
         if ruling.decision is not CommitDecision.COMMIT:
@@ -570,7 +570,7 @@ class TransactionSession:
         steps.attempted = AttemptedOffsets(positions, snapshot, self._token, inside_revoke=steps.inside_revoke)
         return TransactionEvent.DECIDED_COMMIT if self.state.has_begun else TransactionEvent.DECIDED_COMMIT_UNBEGUN
 
-    def _rule(self, *, inside_revoke: bool) -> tuple[CommitRuling, MembershipSnapshot]:
+    def _ask_gate(self, *, inside_revoke: bool) -> tuple[CommitRuling, MembershipSnapshot]:
         if inside_revoke:
             return self._commit_attempts.decide(self.consumer.positions)
         return self._commit_attempts.decide_and_wait(

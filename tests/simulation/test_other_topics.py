@@ -12,6 +12,7 @@ from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, Out
 from eos_client.errors import TransactionStateError
 from eos_client.testing import SimulatedCluster
 from tests.support.protocols import COOPERATIVE, EAGER, settings_of
+from tests.support.waiting import wait_for
 
 GROUP, SINK = "billing", "invoices"
 TOPICS = ("orders", "refunds")
@@ -88,3 +89,38 @@ def test_a_block_refuses_what_was_assigned_beside_the_groups_partitions(cluster:
     assert set(cluster.values(SINK)) <= {f"{TOPICS[0]}-{number}".encode() for number in range(RECORDS)}
     copy_by_blocks(cluster, settings_of(EAGER), [TOPICS[0]])
     assert sorted(cluster.values(SINK)) == [f"{TOPICS[0]}-{number}".encode() for number in range(RECORDS)]
+
+
+def test_what_a_callback_assigned_beside_the_group_stays_refused_after_a_rebalance_without_it(
+    cluster: SimulatedCluster,
+) -> None:
+    foreign = [TopicPartition(TOPICS[1], 0)]
+    seen: list[list[TopicPartition]] = []
+
+    def on_assign(consumer: Any, partitions: list[TopicPartition]) -> None:
+        consumer.incremental_assign([*partitions, *foreign] if not seen else partitions)
+        seen.append(partitions)
+
+    consumer = EosConsumer(
+        {"bootstrap.servers": "simulated", "group.id": GROUP, **settings_of(COOPERATIVE)},
+        factory=cluster.consumer,
+        clock=cluster.clock,
+    )
+    producer = EosProducer(
+        {"bootstrap.servers": "simulated", "transactional.id": "copier"}, factory=cluster.producer, clock=cluster.clock
+    )
+    producer.init_transactions()
+    consumer.subscribe([TOPICS[0]], on_assign=on_assign)
+    with closing(producer), closing(consumer):
+        for rebalances in (1, 2):
+            wait_for(
+                lambda: len(seen) >= rebalances,  # noqa: B023  asked in this turn
+                "a rebalance",
+                lambda: consumer.adapter.fetching.serve_callbacks(),
+                lambda: cluster.advance(0.5),
+                timeout_s=60.0,
+                clock=cluster.clock,
+            )
+            with pytest.raises(TransactionStateError, match="did not give it"):
+                producer.transaction(consumer).__enter__()
+            cluster.rebalance()

@@ -14,6 +14,7 @@ from eos_client.errors import CommitRefusedError
 from eos_client.observe import CommitRefused
 from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.simulation.simulated_stage import GROUP, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate
 from tests.support.protocols import COOPERATIVE, PROTOCOLS
 
 Request = Callable[[EosConsumer, list[Any]], dict[str, Any]]
@@ -107,6 +108,22 @@ def test_a_refused_commit_of_revoked_partitions_does_not_block_the_next_commit(p
     )
     assert stage.cluster.committed(GROUP)[PartitionKey(SOURCE, 0)] == 3
     consumer.close()
+
+
+def test_pending_offsets_are_committed_although_on_revoke_raises(stage):
+    def on_revoke(*_: object) -> None:
+        raise ZeroDivisionError
+
+    consumer = stage.subscribed(callbacks={"on_revoke": on_revoke})
+    stage.collect(consumer, 2)
+    close_the_gate(consumer)
+    consumer.commit()
+    assert stage.committed() is None
+    stage.cluster.revoke((SOURCE, 0))
+    with pytest.raises(ZeroDivisionError):
+        stage.wait_for(lambda: False, lambda: consumer.poll(0.1))
+    assert stage.committed() == 2
+    assert stage.named("commit_refused") == []
 
 
 def test_offsets_of_a_broken_off_commit_are_not_committed_later():
