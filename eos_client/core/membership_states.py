@@ -42,45 +42,44 @@ from eos_client.core.model import NO_PARTITIONS, UNJOINED, GroupGeneration, Part
 
 
 class MembershipState(NamedTuple):
-    """Everything that is true of a consumer's membership.
-
-    As the settings say: ``is_member_epoch``: a KIP-848 member. ``is_static``: it has a ``group.instance.id``.
-    ``session_timeout_s``: how long a classic group keeps a member of which it hears nothing.
-
-    ``topics``: the subscription; None: there never was one, so there is no group. ``is_of_one_topic``: all records are
-    of the only topic that was ever subscribed to. ``is_assigned_by_hand``: the application has assigned partitions
-    itself since it subscribed.
-
-    ``assigned``: what the group gave us and has not taken back. ``is_assigned``: it gave us an assignment, which may be
-    an empty one, and has not taken all of it back.
-
-    ``synced_generation``: the newest one that is synced. ``needs_sync``: only an emptied queue can sync the present
-    one. ``callback_generation``: the one of the last callback, with ``member_since_s``: we have been a member of it
-    since then. ``is_unconfirmed``: no assignment has confirmed yet what was retained over an unnoticed rejoin.
-
-    ``partly_handled``: partitions whose callback has begun and not ended. ``callback_interrupted``: our half of one was
-    interrupted. ``is_leaving``: ``close()`` has begun. ``is_revoked_early``: all was revoked, ahead of the library's
-    own callback. ``is_closed``: the group was left for good.
-    """
+    """Everything that is true of a consumer's membership."""
 
     is_member_epoch: bool
+    """As the settings say: a KIP-848 member."""
     is_static: bool
+    """As the settings say: it has a ``group.instance.id``."""
     session_timeout_s: float
+    """How long a classic group keeps a member of which it hears nothing."""
     topics: tuple[str, ...] | None = None
+    """The subscription; None: there never was one, so there is no group."""
     is_of_one_topic: bool = False
+    """All records are of the only topic that was ever subscribed to."""
     is_assigned_by_hand: bool = False
+    """The application has assigned partitions itself since it subscribed."""
     assigned: Partitions = NO_PARTITIONS
+    """What the group gave us and has not taken back."""
     is_assigned: bool = False
+    """The group gave us an assignment, which may be an empty one, and has not taken all of it back."""
     synced_generation: GroupGeneration = UNJOINED
+    """The newest one that is synced."""
     needs_sync: bool = False
+    """Only an emptied queue can sync the present generation."""
     callback_generation: GroupGeneration = UNJOINED
+    """The generation of the last callback."""
     member_since_s: float = 0.0
+    """We have been a member of ``callback_generation`` since then."""
     is_unconfirmed: bool = False
+    """No assignment has confirmed yet what was retained over an unnoticed rejoin."""
     partly_handled: Partitions = NO_PARTITIONS
+    """Partitions whose callback has begun and not ended."""
     callback_interrupted: bool = False
+    """Our half of a callback was interrupted."""
     is_leaving: bool = False
+    """``close()`` has begun."""
     is_revoked_early: bool = False
+    """All was revoked, ahead of the library's own callback."""
     is_closed: bool = False
+    """The group was left for good."""
 
     # -- the subscription --------------------------------------------------------------------------------------------
 

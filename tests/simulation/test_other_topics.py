@@ -116,7 +116,7 @@ def test_what_a_callback_assigned_beside_the_group_stays_refused_after_a_rebalan
             wait_for(
                 lambda: len(seen) >= rebalances,  # noqa: B023  asked in this turn
                 "a rebalance",
-                lambda: consumer.adapter.fetching.serve_callbacks(),
+                consumer.adapter.fetching.serve_callbacks,
                 lambda: cluster.advance(0.5),
                 timeout_s=60.0,
                 clock=cluster.clock,
