@@ -9,6 +9,9 @@ partition was acknowledged. A newly elected leader may have refused the first an
 
 Repeated epoch bumps (``GETPID``): the coordinator's log does not hold the epoch before a bump. One that was loaded
 since the first request refuses the second as an older producer's (KIP-360).
+
+A retry that any start may need, such as the one while the coordinator loads its log, is passed on at DEBUG. librdkafka
+warns of it; if it does not end, ``init_transactions`` fails with the same reason.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ from __future__ import annotations
 import logging
 import re
 from typing import Any
+
+from confluent_kafka import KafkaError
 
 from eos_client.config.client_settings import is_on
 from eos_client.observe import LOGGER
@@ -26,6 +31,16 @@ _IMPLIED = "IMPLICITACK"
 _PARTITIONS_ADDED, _REGISTERED = "ADDPARTS", " registered with transaction"
 _IDENTITY, _BUMP_REQUESTED, _IDENTITY_CAME = "GETPID", "Requesting ProducerId bump for ", "Acquired PID{"
 _CONTEXTS = ("eos", "broker")
+_PASSES = "|".join(
+    re.escape(KafkaError(code).str())
+    for code in (
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+    )
+)
+_IDENTITY_RETRIED = re.compile(rf": (?:{_PASSES}): retrying$")
 
 # librdkafka's own line about a lost connection is not reliable: it suppresses a repetition of a broker's last error for
 # 30 s, and writes none for planned closes. A broker's changes of state under debug=broker are all written.
@@ -113,6 +128,8 @@ class ClientLog:
             self.failed = self.failed or line.rpartition("]: ")[2]
         if level < self._lowest or (lost and level <= logging.INFO and not self._closes):
             return
+        if facility == _IDENTITY and _IDENTITY_RETRIED.search(line):
+            level = logging.DEBUG
         if self._application_logger is not None:
             self._application_logger.log(level, text, *arguments)
         else:

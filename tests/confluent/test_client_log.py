@@ -238,6 +238,38 @@ def test_the_application_hears_what_its_own_settings_ask_for(settings, level, pa
     assert heard(level, "FAIL", CLOSED, settings) == (True, passed_on)
 
 
+PID_RETRIED = "[thrd:main]: Failed to acquire transactional PID from broker TxnCoordinator/1: Broker: {}: retrying"
+CONCURRENT = (
+    "Producer attempted to update a transaction while another concurrent operation on the same transaction was ongoing"
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "level"),
+    [
+        ("Coordinator load in progress", logging.DEBUG),
+        ("Coordinator not available", logging.DEBUG),
+        ("Not coordinator", logging.DEBUG),
+        (CONCURRENT, logging.DEBUG),
+        ("Coordinator load in progress: retrying, but no more", logging.WARNING),
+        ("Unknown server error", logging.WARNING),
+    ],
+)
+def test_only_retries_that_every_start_may_need_are_no_warnings(reason, level, caplog):
+    caplog.set_level(logging.DEBUG, "eos_client")
+    line = PID_RETRIED.format(reason)
+    theirs = Logger()
+    for log in (ClientLog({}), ClientLog({"logger": theirs})):
+        tell(log, logging.WARNING, "GETPID", line)
+    assert caplog.record_tuples == [("eos_client", level, f"GETPID rdkafka#producer-1: {line}")]
+    assert [each for each, _ in theirs.lines] == [level]
+
+
+def test_a_warning_of_the_same_words_about_something_else_stays_one(caplog):
+    tell(ClientLog({}), logging.WARNING, "TXNERR", PID_RETRIED.format("Coordinator load in progress"))
+    assert [level for _, level, _ in caplog.record_tuples] == [logging.WARNING]
+
+
 def test_the_log_settings_it_needs_are_added_and_the_others_kept():
     settings = {"log_level": 2, "log.connection.close": False, "linger.ms": 5}
     log = ClientLog(settings)
