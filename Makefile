@@ -6,6 +6,9 @@ READY := $(VENV)/.ready
 # An environment of its own: Quix Streams requires an older confluent-kafka.
 PEERS := .runs/bench-peers
 PEERS_READY := $(PEERS)/.ready
+# The pages are made from the sources, not from an installed package: neither Spark nor the tools of the tests are needed.
+DOCS := .runs/docs
+DOCS_READY := $(DOCS)/.ready
 MUTATION_READY := .runs/mutation.ready
 PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
@@ -94,8 +97,16 @@ check-mypy: $(READY)
 check-pyright: $(READY)
 	@$(BIN)/pyright
 
-docs: $(READY) ## the documentation as a site, in build/site; a broken link or anchor fails
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+$(DOCS_READY): pyproject.toml
+	@$(PYTHON) -m venv $(DOCS)
+	@echo "installing what builds the documentation into $(DOCS)"
+	@$(DOCS)/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9'
+	@$(DOCS)/bin/uv pip install --quiet --python $(DOCS)/bin/python --editable '.[docs]' \
+	    || $(DOCS)/bin/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
+docs: $(DOCS_READY) ## the documentation as a site, in build/site; a broken link or anchor fails
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
 
 $(PEERS_READY): $(PEERS_NEED) $(READY)
 	@$(BIN)/python -m venv $(PEERS)
