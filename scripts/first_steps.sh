@@ -12,11 +12,11 @@ trap 'kill $worker $broker 2>/dev/null || true; rm -rf "$folder"' EXIT
 
 readonly started_s=$SECONDS
 step() { printf '%4d s  %s\n' $((SECONDS - started_s)) "$1"; }
-block() { # the Nth block of a language in the README's first program, at the port of this run
+block() { # the Nth block of a language in the README, at the port of this run
     python3 - "$1" "$2" <<'PY'
 import re, sys
-section = open("eos-client/README.md").read().partition("## A first program\n")[2]
-print(re.findall(rf"```{sys.argv[1]}\n(.*?)```", section, re.DOTALL)[int(sys.argv[2])].replace("9092", "19092"))
+page = open("eos-client/README.md").read()
+print(re.findall(rf"```{sys.argv[1]}\n(.*?)```", page, re.DOTALL)[int(sys.argv[2])].replace("9092", "19092"))
 PY
 }
 
@@ -34,7 +34,7 @@ eos-client topic create orders invoices --bootstrap localhost:$port
 block python 0 >billing.py
 python billing.py &
 worker=$!
-bash -e -c "$(block sh 1)"
+bash -e -c "$(block sh 2)"
 step "three orders written, three invoices seen"
 kill $worker
 wait $worker

@@ -28,7 +28,6 @@ from eos_client.cli.failures import exit_code_of
 from eos_client.config import client_settings, loop_config
 from eos_client.confluent.ledger.slot_producer import SLOT_DEFAULTS
 from eos_client.core.commit_gate import RULES
-from scripts.rebalance_drawing import drawing, drawing_by_hand
 from tests.recovery import recovery_cases
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -310,6 +309,30 @@ def _exit_codes() -> str:
     return table("code", "meaning", rows=((str(code.value), code.description) for code in ExitCode))
 
 
+# -- examples --------------------------------------------------------------------------------------------------------
+
+EXAMPLES = (
+    *("hand_written_loop", "survive_a_rebalance", "orders_to_rows_and_receipts"),
+    *("consume_transform_produce", "spark_foreach_batch"),
+)
+"""In the order of the page: those that need no broker first."""
+
+
+def _examples() -> str:
+    return "\n".join(_example(REPOSITORY / "examples" / f"{name}.py") for name in EXAMPLES)
+
+
+def _example(path: Path) -> str:
+    """Return the docstring of a program as prose, the command in it as a block, and then the code."""
+    source = path.read_text(encoding="utf-8")
+    (docstring, *_) = ast.parse(source).body
+    first, command, *others = inspect.cleandoc(ast.get_docstring(ast.parse(source)) or "").split("\n\n")
+    prose = "\n\n".join(text.replace("``", "`") for text in others)
+    code = "\n".join(source.splitlines()[docstring.end_lineno :]).strip()
+    shell = f"```sh\n{inspect.cleandoc(command)}\n```"
+    return f"## {path.name}\n\n{first}\n\n{shell}\n\n{prose}\n\n```python\n{code}\n```\n"
+
+
 PARTS: Mapping[str, Callable[[], str]] = {
     "api": _api,
     "loop-settings": _loop_settings,
@@ -323,10 +346,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "error-codes": _error_codes,
     "error-code-words": _code_words,
     "gate-rules": _gate_rules,
-    "rebalance": drawing,
-    "rebalance-by-hand": drawing_by_hand,
     "commands": _commands,
     "exit-codes": _exit_codes,
+    "examples": _examples,
 }
 
 

@@ -1,4 +1,4 @@
-"""Draws a rebalance as a sequence diagram, under eos-client and under the loop that is written by hand.
+"""A rebalance as requests and rulings, under eos-client and under the loop that is written by hand.
 
 Both run on the simulated cluster, and nothing is drawn by hand. The arrows are the requests that the simulated brokers
 served, the notes are the events of the loop and the rulings of its gate, in the order in which they happened. The other
@@ -9,30 +9,34 @@ the partition.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from unittest import mock
 
 from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord, observe
-from eos_client.core.commit_gate import CommitAttempt, CommitRuling
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling
 from eos_client.core.model import format_partitions
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulator import BrokerSettings, Delivered, PeerMember
 from examples.hand_written_loop import by_hand, cluster_with_rebalance
+from scripts.pictures.sequence import Arrow, Note, drawn
 
 _REVOKED_AT_S, _END_S = 3.25, 6.0
 _LATE_S = 0.45
 """How late the heartbeat arrives that tells the coordinator of the revocation: until then the gate is closed."""
+_LOOP, _GROUP, _TRANSACTIONS, _OTHER = "loop", "group", "transactions", "other"
+_COORDINATORS = {_GROUP: "group coordinator", _TRANSACTIONS: "transaction coordinator"}
 _ARROWS = {
-    "ConsumerGroupHeartbeat": "L->>G: heartbeat",
-    "Heartbeat": "L->>G: heartbeat",
-    "JoinGroup": "L->>G: join again",
-    "SyncGroup": "L->>G: new assignment",
-    "OffsetFetch": "L->>G: committed offsets?",
-    "TxnOffsetCommit": "L->>G: offsets of the transaction",
-    "EndTxn": "L->>T: commit",
+    "ConsumerGroupHeartbeat": (_GROUP, "heartbeat"),
+    "Heartbeat": (_GROUP, "heartbeat"),
+    "JoinGroup": (_GROUP, "join again"),
+    "SyncGroup": (_GROUP, "new assignment"),
+    "OffsetFetch": (_GROUP, "committed offsets?"),
+    "TxnOffsetCommit": (_GROUP, "offsets of the transaction"),
+    "EndTxn": (_TRANSACTIONS, "commit"),
 }
+_COLOURS = {CommitDecision.COMMIT: "good", CommitDecision.SKIP: "held", CommitDecision.ABORT: "bad"}
 
 
 @dataclass(frozen=True)
@@ -99,64 +103,63 @@ def _around_the_revocation(told: list[Step]) -> list[Step]:
     return told[before + 1 : after + 1]
 
 
-def _note(step: Step) -> str | None:
+def _note(step: Step) -> Note | None:
     match step:
         case CommitRuling(decision=decision, rule=rule):
-            return f"Note over L: gate: {decision.name} ({rule})"
+            return Note(_LOOP, f"gate: {decision.name} ({rule})", _COLOURS.get(decision, "plain"))
         case observe.PartitionsRevoked(partitions=partitions, generation=generation):
-            return f"Note over L: {format_partitions(partitions)} given up on generation {generation.generation_id}"
+            return Note(_LOOP, f"{format_partitions(partitions)} given up on generation {generation.generation_id}")
         case observe.CommitSkipped(held_for_s=held_for_s):
-            return f"Note over L: commit skipped, held for {held_for_s:.2f} s"
+            return Note(_LOOP, f"commit skipped, held for {held_for_s:.2f} s")
         case observe.TransactionCommitted(records_in=records, generation=generation, inside_revoke=inside):
             where = "inside on_revoke" if inside else f"on generation {generation.generation_id}"
-            return f"Note over L: {records} records committed {where}"
+            return Note(_LOOP, f"{records} records committed {where}")
     return None
 
 
-def drawing() -> str:
-    """Return the diagram of a loop of eos-client as Markdown."""
-    return _diagram("eos-client", _lines(steps()), "O as other instance")
+def gated() -> str:
+    """Draw a loop of eos-client."""
+    rows = [row for row in _rows(steps()) if row is not None]
+    participants = {_LOOP: "eos-client", **_COORDINATORS, _OTHER: "other instance"}
+    return drawn("One rebalance under eos-client: requests, rulings of the gate, events", participants, rows)
 
 
-def _lines(drawn: list[Step]) -> Iterator[str | None]:
+def _rows(told: list[Step]) -> Iterator[Arrow | Note | None]:
     """Name the partitions in the heartbeat whose response revoked them, and in the one that acknowledged that."""
     revoked, partitions = next(
-        (n, format_partitions(s.partitions)) for n, s in enumerate(drawn) if isinstance(s, observe.PartitionsRevoked)
+        (n, format_partitions(s.partitions)) for n, s in enumerate(told) if isinstance(s, observe.PartitionsRevoked)
     )
-    heartbeats = [n for n, step in enumerate(drawn) if isinstance(step, Delivered) and "Heartbeat" in step.request]
+    heartbeats = [n for n, step in enumerate(told) if isinstance(step, Delivered) and "Heartbeat" in step.request]
     before, after = max(n for n in heartbeats if n < revoked), min(n for n in heartbeats if n > revoked)
-    for n, step in enumerate(drawn):
+    for n, step in enumerate(told):
         match step:
             case Delivered() if n == before:
-                yield f"L->>G: heartbeat ({step.result}: revoke {partitions})"
+                yield Arrow(_LOOP, _GROUP, f"heartbeat ({step.result}: revoke {partitions})")
             case Delivered() if n == after:
-                yield f"L->>G: heartbeat: {partitions} given up ({step.result})"
+                yield Arrow(_LOOP, _GROUP, f"heartbeat: {partitions} given up ({step.result})")
             case Delivered():
                 yield _arrow(step)
             case TakenOver(partition):
-                yield f"G->>O: {partition}"
+                yield Arrow(_GROUP, _OTHER, partition)
             case _:
                 yield _note(step)
 
 
-def drawing_by_hand() -> str:
-    """Return the diagram of the loop that is written by hand: from the rebalance to the end of its next transaction."""
+def by_hand_in_rebalance() -> str:
+    """Draw the loop that is written by hand: from the rebalance to the end of its next transaction."""
     cluster = cluster_with_rebalance()
     by_hand(cluster)
     first = next(n for n, step in enumerate(cluster.history) if step.result == "REBALANCE_IN_PROGRESS")
     last = next(n for n, step in enumerate(cluster.history) if n > first and step.request == "EndTxn")
     counted = Counter(cluster.values("invoices"))
     doubled = ", ".join(order.decode() for order, times in counted.items() if times > 1)
-    arrows = map(_arrow, cluster.history[first : last + 1])
-    return _diagram("loop by hand", [*arrows, f"Note over L: invoiced twice in the end: {doubled}"])
+    arrows = [arrow for arrow in map(_arrow, cluster.history[first : last + 1]) if arrow is not None]
+    rows = [*arrows, Note(_LOOP, f"invoiced twice in the end: {doubled}", "odd")]
+    return drawn("The same rebalance under a loop by hand", {_LOOP: "loop by hand", **_COORDINATORS}, rows)
 
 
-def _arrow(step: Delivered) -> str | None:
-    arrow = _ARROWS.get(step.request)
-    return arrow and f"{arrow} ({step.result})"
-
-
-def _diagram(name: str, lines: Iterable[str | None], *others: str) -> str:
-    participants = (f"L as {name}", "G as group coordinator", "T as transaction coordinator", *others)
-    drawn = [*(f"participant {each}" for each in participants), *(line for line in lines if line is not None)]
-    return "\n".join(["```mermaid", "sequenceDiagram", *(f"    {line}" for line in drawn), "```", ""])
+def _arrow(step: Delivered) -> Arrow | None:
+    if step.request not in _ARROWS:
+        return None
+    receiver, text = _ARROWS[step.request]
+    return Arrow(_LOOP, receiver, f"{text} ({step.result})")
