@@ -37,7 +37,7 @@ def cluster_with_rebalance() -> SimulatedCluster:
 
 
 def by_hand(cluster: SimulatedCluster) -> None:
-    """Run the loop that the README shows."""
+    """Run the loop that docs/explanation/why.md shows."""
     settings = {"bootstrap.servers": "simulated"}
     consumer = cluster.consumer(
         {**settings, "group.id": "billing", "enable.auto.commit": False, "auto.offset.reset": "earliest"}

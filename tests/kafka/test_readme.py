@@ -1,24 +1,25 @@
-"""The README's first program prints what the README says, as a program and under ``eos-client run``."""
+"""The README's first program prints what the README says, and so does the function of the page on the command line."""
 
 import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.support.code_blocks import REPOSITORY, code_blocks
 from tests.support.waiting import WAIT_S
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-SECTION = README.partition("## A first program\n")[2].partition("\n## ")[0]
-(BILLING,) = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
-STARTED, LOOKED_AT = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
-(PRINTED,) = re.findall(r"```text\n(.*?)```", SECTION, re.DOTALL)
-(COMMAND,) = re.findall(r"```console\n\$ (.*)\n```", SECTION)
+README = REPOSITORY / "README.md"
+COMMANDS = REPOSITORY / "docs" / "reference" / "command-line.md"
+(BILLING,) = code_blocks(README, "python")
+_DEMO, STARTED, LOOKED_AT = (block.code for block in code_blocks(README, "sh"))
+_PICTURE, PRINTED = (block.code for block in code_blocks(README, "text"))
+(PRICING,) = code_blocks(COMMANDS, "python")
+(RUN,) = (block.code.strip() for block in code_blocks(COMMANDS, "sh"))
 
 
-@pytest.mark.parametrize("command", ["python billing.py", COMMAND], ids=["program", "run"])
+@pytest.mark.parametrize("command", ["python billing.py", RUN], ids=["program", "run"])
 def test_the_first_program_prints_an_invoice_for_each_order(kafka_broker, unique_name, tmp_path, command):
     # The README's names, each replaced by one that no other test uses; its address is that of this test's broker.
     changes = {f"{name}": unique_name(name) for name in ("orders", "invoices")}
@@ -36,11 +37,16 @@ def test_the_first_program_prints_an_invoice_for_each_order(kafka_broker, unique
 
     create, starts = STARTED.splitlines()
     assert starts == "python billing.py"
-    (tmp_path / "billing.py").write_text(changed(BILLING))
+    for block in (BILLING, PRICING):
+        (tmp_path / block.saved_as).write_text(changed(block.code))
     subprocess.run(**in_a_shell(create), check=True, timeout=WAIT_S)
-    with subprocess.Popen(**in_a_shell(f"exec {command}")) as running:
+    with subprocess.Popen(**in_a_shell(f"exec {command}"), stderr=subprocess.PIPE) as running:
         seen = subprocess.run(**in_a_shell(LOOKED_AT), stdout=subprocess.PIPE, check=True, timeout=WAIT_S)
         running.send_signal(signal.SIGTERM)
-        assert running.wait(WAIT_S) == 0
+        _, told = running.communicate(timeout=WAIT_S)
+        assert running.returncode == 0
+    assert "WARNING" not in told
+    assert "event=loop_started" in told
+    assert "event=partitions_assigned" in told
     without_offsets = re.compile(r"@\d+")
     assert without_offsets.sub("", seen.stdout) == without_offsets.sub("", PRINTED)

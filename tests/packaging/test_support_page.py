@@ -101,9 +101,8 @@ def test_no_page_asks_for_a_java_or_a_pyspark_that_is_not_run(page):
         assert version in (run if patched else [each.rpartition(".")[0] for each in run]), version
 
 
-def test_the_pages_about_spark_name_the_oldest_pyspark_that_is_run():
-    for page in (REPOSITORY / "README.md", DOCS / "how-to" / "spark-sink.md"):
-        assert named_on(page, "PySpark")[0] == claimed("PySpark")[0]
+def test_the_page_about_spark_names_the_oldest_pyspark_that_is_run():
+    assert named_on(DOCS / "how-to" / "spark-sink.md", "PySpark")[0] == claimed("PySpark")[0]
     assert "Java" in (DOCS / "how-to" / "spark-sink.md").read_text()
 
 

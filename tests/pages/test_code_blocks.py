@@ -18,12 +18,15 @@ from tests.support.executed_pages import executes
 RUNNABLE = ("python", "py", "sh", "bash", "shell", "console")
 
 RUN_BY: dict[str, tuple[int, list[str]]] = {
-    "README.md": (9, ["tests/kafka/test_readme.py", "tests/simulation/test_readme.py"]),
+    "README.md": (4, ["tests/kafka/test_readme.py"]),
+    "docs/examples.md": (10, ["tests/pages/test_examples.py"]),
+    "docs/explanation/why.md": (1, ["tests/simulation/test_readme.py"]),
     "docs/tutorial/first-program.md": (11, ["tests/kafka/test_tutorial.py"]),
     "docs/how-to/asyncio.md": (1, ["tests/simulation/test_async_loop.py"]),
     "docs/how-to/batch-jobs.md": (1, ["tests/simulation/test_how_to_pages.py"]),
     "docs/how-to/batch-transform.md": (1, ["tests/simulation/test_batch_transform.py"]),
     "docs/how-to/database.md": (3, ["tests/databases/test_database_page.py"]),
+    "docs/how-to/existing-loop.md": (1, ["tests/simulation/test_readme.py"]),
     "docs/how-to/failed-records.md": (3, ["tests/simulation/test_failed_records_page.py"]),
     "docs/how-to/kubernetes.md": (2, ["tests/observability/test_pages.py"]),
     "docs/how-to/migrate.md": (2, ["tests/simulation/test_how_to_pages.py"]),
@@ -42,6 +45,7 @@ RUN_BY: dict[str, tuple[int, list[str]]] = {
     "docs/how-to/testing-your-loop.md": (4, ["tests/simulation/test_testing_your_loop.py"]),
     "docs/how-to/tune.md": (1, ["tests/simulation/test_how_to_pages.py"]),
     "docs/how-to/upgrade-brokers.md": (1, ["tests/simulation/test_how_to_pages.py"]),
+    "docs/reference/command-line.md": (2, ["tests/kafka/test_readme.py"]),
     "docs/reference/events.md": (1, ["tests/simulation/test_how_to_pages.py"]),
 }
 

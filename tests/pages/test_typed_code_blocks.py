@@ -31,13 +31,6 @@ from collections.abc import Iterator
 from eos_client import OutputRecord, Record
 def price(record: Record) -> Iterator[OutputRecord]: ...
 """
-_LOOP = """
-from typing import Any
-from eos_client import AsyncExactlyOnceLoop as AsyncExactlyOnceLoop, EosConfig, ExactlyOnceLoop as ExactlyOnceLoop
-from eos_client import OutputRecord as OutputRecord
-config: EosConfig[bytes, bytes]
-async def ask_for_rate(product: bytes) -> int: ...
-"""
 _PRICE_OF_A_VALUE = """
 running: bool
 def price(value: bytes | None) -> bytes: ...
@@ -64,24 +57,13 @@ def move(group: str, places: list[TopicPartition]) -> None: ...
 """
 
 GIVEN = {
-    "README_0": """
+    "docs_explanation_why_0": """
 from confluent_kafka import Consumer, KafkaException as KafkaException, Producer
 END_S: float
 consumer: Consumer
 producer: Producer
 def now() -> float: ...
 """,
-    "README_2": _LOOP,
-    "README_3": """
-from confluent_kafka import TopicPartition
-from eos_client import EosConsumer, Outcome
-running: bool
-def mine(consumer: EosConsumer, partitions: list[TopicPartition]) -> None: ...
-def f(value: bytes) -> bytes: ...
-def log(outcome: Outcome | None, reason: str) -> None: ...
-""",
-    "README_4": _FRAME,
-    "README_5": _LOOP + _PRICE_OF_A_RECORD,
     "docs_how_to_asyncio_0": "async def ask_for_rate(product: bytes) -> int: ...",
     "docs_how_to_batch_jobs_0": _PRICE_OF_A_RECORD,
     "docs_how_to_database_1": """
