@@ -329,7 +329,8 @@ def _example(path: Path) -> str:
     first, command, *others = inspect.cleandoc(ast.get_docstring(ast.parse(source)) or "").split("\n\n")
     prose = "\n\n".join(text.replace("``", "`") for text in others)
     code = "\n".join(source.splitlines()[docstring.end_lineno :]).strip()
-    shell = f"```sh\n{inspect.cleandoc(command)}\n```"
+    without_optional = re.sub(r" \[.*?\]", "", inspect.cleandoc(command))
+    shell = f"```sh\n{without_optional}\n```"
     return f"## {path.name}\n\n{first}\n\n{shell}\n\n{prose}\n\n```python\n{code}\n```\n"
 
 

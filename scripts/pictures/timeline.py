@@ -235,14 +235,13 @@ def tutorial() -> str:
 
 def in_text() -> str:
     """Return the same picture as text, for a page that can show no other."""
-    lines = ["```text"]
-    for run in (run_by_hand(), run_of_eos_client()):
-        shown = [
-            " ".join(_in_text(each) for each in run.wrote if begin <= each.begun_s and each.ended_s <= end)
-            for begin, end in _SHOWN_S
-        ]
-        lines.append(f"{run.name:<10}  {'  ...  '.join(shown)}")
-    return "\n".join([*lines, "```", ""])
+    lines = []
+    for (begin, end), what in zip(_SHOWN_S, ("a partition is revoked", "a commit is refused"), strict=True):
+        lines.append(what)
+        for run in (run_by_hand(), run_of_eos_client()):
+            shown = [_in_text(each) for each in run.wrote if begin <= each.begun_s and each.ended_s <= end]
+            lines.append(f"    {run.name:<10}  {' '.join(shown)}")
+    return "\n".join(["```text", *lines, "[committed]  xabortedx", "```", ""])
 
 
 def _in_text(wrote: Wrote) -> str:

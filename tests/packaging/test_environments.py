@@ -58,7 +58,7 @@ def environment(folder, minor):
 
 
 def shows_the_first_example(environment, folder):
-    """The program that opens the README, on the simulated cluster, from a folder with nothing else in it."""
+    """The program behind the figures of the README, on the simulated cluster, from a folder with nothing else in it."""
     program = shutil.copy(REPOSITORY / "examples" / "hand_written_loop.py", folder)
     printed = environment.run(program, cwd=folder)
     assert "eos-client: 100 orders, 100 invoices" in printed
