@@ -66,7 +66,7 @@ def _attempt(drawing: Drawing, row: int, name: str, entries: list[LedgerEntry], 
     for slot, entry in enumerate(entries):
         if slot < reached:
             decision = _decide(entry)
-            text = "rows + entry" if decision is SlotDecision.WRITE else "committed before"
+            text = "rows + entry" if decision is SlotDecision.WRITE else "committed"
             drawing.label(_x(slot), _y(row), f"{decision.name}: {text}", _COLOURS[decision], width=_WIDTH - 10)
         else:
             drawing.label(_x(slot), _y(row), "never committed", "bad dashed", width=_WIDTH - 10)
