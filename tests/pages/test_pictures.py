@@ -46,8 +46,8 @@ def test_each_colour_of_the_picture_has_its_counterpart_in_the_dark(name: str) -
 
 def test_the_drawn_loops_did_what_the_pages_say() -> None:
     hand, ours = timeline.run_by_hand(), timeline.run_of_eos_client()
-    assert (hand.doubled, hand.lost) == ({"22", "23"}, {"58", "59", "60"})
-    assert (ours.doubled, ours.lost) == (set(), set())
+    assert (sorted(hand.doubled), sorted(hand.lost)) == (["22", "23"], ["58", "59", "60"])
+    assert not ours.doubled | ours.lost
     assert [each.is_committed for each in ours.wrote].count(False) == 1
     tutorial = timeline.run_of_tutorial()
-    assert (tutorial.doubled, tutorial.lost) == (set(), set())
+    assert not tutorial.doubled | tutorial.lost
