@@ -9,9 +9,6 @@ partition was acknowledged. A newly elected leader may have refused the first an
 
 Repeated epoch bumps (``GETPID``): the coordinator's log does not hold the epoch before a bump. One that was loaded
 since the first request refuses the second as an older producer's (KIP-360).
-
-A retry that any start may need, such as the one while the coordinator loads its log, is passed on at DEBUG. librdkafka
-warns of it; if it does not end, ``init_transactions`` fails with the same reason.
 """
 
 from __future__ import annotations
@@ -31,6 +28,8 @@ _IMPLIED = "IMPLICITACK"
 _PARTITIONS_ADDED, _REGISTERED = "ADDPARTS", " registered with transaction"
 _IDENTITY, _BUMP_REQUESTED, _IDENTITY_CAME = "GETPID", "Requesting ProducerId bump for ", "Acquired PID{"
 _CONTEXTS = ("eos", "broker")
+# Retries that any start may need: librdkafka warns of them. One that does not end fails init_transactions() with the
+# same reason.
 _PASSES = "|".join(
     re.escape(KafkaError(code).str())
     for code in (
