@@ -364,6 +364,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             work = frozenset(self._consumer_adapter.positions)
             ending = self.session.end()
         except errors.UnknownOutcomeError as error:
+            if self.session.has_unprocessed_work:  # a signal handler has raised it while outputs were written
+                work = frozenset(self._consumer_adapter.positions)
+                return self.session.abort(str(error)), work, False
             self._hook(ClientReported(client="producer", error=str(error)))
             self._apply_endings()
             self._failed.unresolved()

@@ -226,9 +226,8 @@ class RecordOutputs:
             except EosError:
                 raise
             except Exception as error:
-                if raised_by_signal_handler(error) and is_fit_output(
-                    output
-                ):  # it may be queued, so nothing may write it again
+                is_handlers = raised_by_signal_handler(error, library_is_bare=self._producer.library.is_bare)
+                if is_handlers and is_fit_output(output):  # it may be queued, so nothing may write it again
                     raise
                 count -= 1  # it is written again, more slowly, and the error named
                 if transform is None:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import EosConfig, ExactlyOnceLoop, Outcome, OutputRecord
-from eos_client.errors import AbortableError, OutputRefusedError
+from eos_client.errors import AbortableError, OutputRefusedError, UnknownOutcomeError
+from eos_client.observe import TransactionAborted
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulator.clients.producer import SimulatedProducer
 from tests.simulation.simulated_stage import SINK, SimulatedStage
@@ -45,7 +47,16 @@ def strikes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     signal.signal(signal.SIGALRM, before)
 
 
-@pytest.mark.parametrize("error", [AlarmError("late"), TimeoutError("late"), ValueError("late")])
+OF_A_HANDLER = [
+    AlarmError("late"),
+    TimeoutError("late"),
+    ValueError("late"),
+    BufferError("late"),
+    KafkaException(KafkaError(KafkaError._STATE, "late")),
+]
+
+
+@pytest.mark.parametrize("error", OF_A_HANDLER, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("headers", [None, HEADERS], ids=["plain", "headers"])
 @pytest.mark.parametrize("partition", [None, 0], ids=["any partition", "one partition"])
 def test_a_loop_that_is_struck_in_a_write_writes_each_output_once(strikes, error, headers, partition):
@@ -66,6 +77,27 @@ def test_a_loop_that_is_struck_in_a_write_writes_each_output_once(strikes, error
         loop().run(until_end=True)
     loop().run(until_end=True)
     assert Counter(cluster.values(SINK)) == Counter(b"%d" % number for number in range(6))
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_outputs_that_an_unknown_outcome_of_a_handler_cuts_off_are_written_again(strikes, on_error, at):
+    cluster = SimulatedCluster(seed=3)
+    cluster.create_topic("orders")
+    cluster.create_topic(SINK)
+    cluster.write("orders", [b"%d" % number for number in range(3)])
+    config = EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", on_error=on_error)
+
+    def transform(record: Any) -> list[OutputRecord]:
+        return [OutputRecord(SINK, value=record.value() + b".%d" % part) for part in range(2)]
+
+    events: list[Any] = []
+    strikes(at, UnknownOutcomeError("late"))
+    ExactlyOnceLoop(config, ["orders"], transform, clients=cluster, hook=events.append).run(until_end=True)
+    assert Counter(cluster.values(SINK)) == Counter(
+        b"%d.%d" % (number, part) for number in range(3) for part in range(2)
+    )
+    assert [event.reason for event in events if isinstance(event, TransactionAborted)] == ["late"]
 
 
 @pytest.mark.parametrize("write", ["txn.produce", "producer.produce"])

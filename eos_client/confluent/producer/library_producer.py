@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Hashable, Mapping
+from inspect import isbuiltin
 from typing import Any, TypeVar
 
 from eos_client.config.client_settings import idempotent_producer_settings, is_on, safe_producer_settings
@@ -170,6 +171,11 @@ class LibraryProducer:
         self.abandon_handle()
         if not (self.id_is_generated or is_simulated(self._clock)):  # instances stand for processes in a simulation
             self.abandoned_inits.leave_to_process(self.registration_key)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether ``raw`` is the client library itself, or the simulated one: nobody else's code runs in its calls."""
+        return isbuiltin(self.raw.produce) or type(self.raw).__module__.startswith("eos_client.")
 
     def end_dropped(self) -> None:
         """End the handle of a producer that was dropped without close(); not in the thread that collects garbage."""

@@ -196,14 +196,15 @@ def unfit_content(record: OutputRecord) -> str:
     return ""
 
 
-def raised_by_signal_handler(error: BaseException) -> bool:
+def raised_by_signal_handler(error: BaseException, *, library_is_bare: bool = False) -> bool:
     """Whether a signal handler has raised ``error``, perhaps after the output was queued.
 
     The innermost function of this package in its traceback tells: some modules call the application about an output,
     or the client library, before it is queued. Where another one has called what follows, that is a handler. The client
-    library's own classes never are a handler's; where the library is wrapped by instrumentation, they have frames, too.
+    library's own classes count as a handler's only where it ``library_is_bare``: wrapped by instrumentation, it has
+    frames of its own.
     """
-    if isinstance(error, (KafkaException, BufferError)):
+    if isinstance(error, (KafkaException, BufferError)) and not library_is_bare:
         return False
     names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = [place for place, name in enumerate(names) if name.startswith(_PACKAGE)]
