@@ -274,6 +274,10 @@ class TopicChangedError(BatchLedgerError):
     """The topic changed while a batch is half written: finish it with the old topic, then change it."""
 
 
+class TableChangedError(BatchLedgerError):
+    """The table changed while a batch is half written: finish it with the old table, then change it."""
+
+
 class BatchContentError(BatchLedgerError):
     """A re-run batch has other rows than were committed: make the query deterministic, or stage its batches."""
 

@@ -6,6 +6,9 @@ slot's records, so entry and records never disagree. Spark repeats at most its l
 (``MicroBatchExecution.populateStartOffsets``), so one entry per slot is enough: an entry one past the batch means that
 the batch was written, an entry further on means that the checkpoint is old.
 ``SLOT_RULES`` decides one slot of one batch, first match wins; ``batch_ledger_start`` decides for a starting query.
+
+A sink that writes into a database keeps the same ledger in a table, a row for each slot (`batch_claims`). The rules are
+the same, and ``slot_rules`` says them in the words of either place.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from eos_client import errors
+from eos_client.core.ledger_words import KAFKA_WORDS, LedgerWords
 
 CODEC_VERSION = 2
 _FINGERPRINTS = 2**64
@@ -29,7 +33,8 @@ METADATA_BYTES_MAX = 4096
 class SinkIdentity:
     """What all entries of one ledger have in common: everything that decides a row's slot and its topic.
 
-    ``query_id`` is Spark's, from the checkpoint; ``topic`` is for rows that name no topic of their own.
+    ``query_id`` is Spark's, from the checkpoint; ``topic`` is for rows that name no topic of their own, and the table of
+    a sink that writes into a database.
     """
 
     query_id: str
@@ -212,68 +217,70 @@ class SlotRule:
 _REFUSE = SlotDecision.REFUSE
 _ADOPT = "start it once with the adopt_ledger token that a refused start prints"
 
-SLOT_RULES: tuple[SlotRule, ...] = (
-    SlotRule(
-        lambda q: q.entry is None,
-        _REFUSE,
-        "its ledger entry is gone (deleted, or expired: offsets.retention.minutes), so it is unknown whether it was "
-        f"written. Find out what the output topic holds, then {_ADOPT}",
-        errors.LedgerMissingError,
-    ),
-    SlotRule(
-        lambda q: q.known_entry.is_bare,
-        _REFUSE,
-        "its ledger entry has no metadata: somebody has reset the group's offsets, or the group is used by something "
-        "else. If the group is shared, give the sink a sink_id of its own; if it was reset, find out what the output "
-        f"topic holds, then {_ADOPT}",
-        errors.LedgerUnreadableError,
-    ),
-    SlotRule(
-        lambda q: q.known_entry.identity.query_id != q.identity.query_id,
-        _REFUSE,
-        "the ledger belongs to another query; deleting the checkpoint also gives the query a new id, and its batch ids "
-        f"restart at 0. Give this query a sink_id of its own, or {_ADOPT}",
-        errors.LedgerForeignError,
-    ),
-    SlotRule(
-        lambda q: q.known_entry.identity.topic != q.identity.topic,
-        _REFUSE,
-        "the ledger counts what was written to another topic: a newer driver has changed it, or two sinks share a "
-        "sink_id. Restart the query, or give each sink a sink_id of its own",
-        errors.TopicChangedError,
-    ),
-    SlotRule(
-        lambda q: q.known_entry.identity.slotting != q.identity.slotting,
-        _REFUSE,
-        "the ledger was written with another number of slots (or slot function). Restart the query",
-        errors.SlotsChangedError,
-    ),
-    SlotRule(
-        lambda q: q.known_entry.next_batch < q.floor,
-        _REFUSE,
-        "the ledger is below what this run has seen committed: the group's offsets were reset or lost. Find "
-        f"out why, then {_ADOPT}",
-        errors.LedgerRegressionError,
-    ),
-    SlotRule(
-        lambda q: q.known_entry.is_ahead_of(q.batch_id),
-        _REFUSE,
-        "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is an "
-        "old copy. Let this query end. If no other driver runs it, start it again; if that is refused, too, restore "
-        "the newest checkpoint",
-        errors.LedgerAheadError,
-    ),
-    SlotRule(
-        lambda q: q.committed and q.differs and not q.accepts,
-        _REFUSE,
-        "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), uuid(), "
-        "a changed source or lookup), or the sink was called twice for the batch. Make the query deterministic, or "
-        'set stable_input="stage"; a restart says how this batch can be ended',
-        errors.BatchContentError,
-    ),
-    SlotRule(lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),
-    SlotRule(lambda _: True, SlotDecision.WRITE, "this batch was not committed"),
-)
+def slot_rules(words: LedgerWords) -> tuple[SlotRule, ...]:
+    """Return the rules of one slot of one batch, first match wins, in the words of the ledger's place."""
+    return (
+        SlotRule(
+            lambda q: q.entry is None,
+            _REFUSE,
+            f"its ledger entry is gone ({words.gone}), so it is unknown whether it was written. Find out what "
+            f"{words.output} holds, then {_ADOPT}",
+            errors.LedgerMissingError,
+        ),
+        SlotRule(
+            lambda q: q.known_entry.is_bare,
+            _REFUSE,
+            f"its ledger entry {words.bare}, find out what {words.output} holds, then {_ADOPT}",
+            errors.LedgerUnreadableError,
+        ),
+        SlotRule(
+            lambda q: q.known_entry.identity.query_id != q.identity.query_id,
+            _REFUSE,
+            "the ledger belongs to another query; deleting the checkpoint also gives the query a new id, and its batch ids "
+            f"restart at 0. Give this query a sink_id of its own, or {_ADOPT}",
+            errors.LedgerForeignError,
+        ),
+        SlotRule(
+            lambda q: q.known_entry.identity.topic != q.identity.topic,
+            _REFUSE,
+            f"the ledger counts what was written to another {words.kind}: a newer driver has changed it, or two sinks share a "
+            "sink_id. Restart the query, or give each sink a sink_id of its own",
+            words.changed,
+        ),
+        SlotRule(
+            lambda q: q.known_entry.identity.slotting != q.identity.slotting,
+            _REFUSE,
+            "the ledger was written with another number of slots (or slot function). Restart the query",
+            errors.SlotsChangedError,
+        ),
+        SlotRule(
+            lambda q: q.known_entry.next_batch < q.floor,
+            _REFUSE,
+            f"the ledger is below what this run has seen committed: {words.went_back}. Find out why, then {_ADOPT}",
+            errors.LedgerRegressionError,
+        ),
+        SlotRule(
+            lambda q: q.known_entry.is_ahead_of(q.batch_id),
+            _REFUSE,
+            "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is an "
+            "old copy. Let this query end. If no other driver runs it, start it again; if that is refused, too, restore "
+            "the newest checkpoint",
+            errors.LedgerAheadError,
+        ),
+        SlotRule(
+            lambda q: q.committed and q.differs and not q.accepts,
+            _REFUSE,
+            "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), uuid(), "
+            "a changed source or lookup), or the sink was called twice for the batch. Make the query deterministic, or "
+            'set stable_input="stage"; a restart says how this batch can be ended',
+            errors.BatchContentError,
+        ),
+        SlotRule(lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),
+        SlotRule(lambda _: True, SlotDecision.WRITE, "this batch was not committed"),
+    )
+
+
+SLOT_RULES = slot_rules(KAFKA_WORDS)
 
 
 def decide_slot(question: SlotQuestion, rules: tuple[SlotRule, ...] = SLOT_RULES) -> SlotRule:

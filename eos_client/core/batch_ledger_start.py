@@ -17,14 +17,15 @@ from enum import Enum
 
 from eos_client import errors
 from eos_client.core.batch_ledger import (
-    SLOT_RULES,
     LedgerEntry,
     SinkIdentity,
     SlotContent,
     content_in,
     joined,
+    slot_rules,
     token_of,
 )
+from eos_client.core.ledger_words import KAFKA_WORDS, LedgerWords
 
 RECORD_VERSION = 1
 ANY_QUERY = ""
@@ -214,22 +215,29 @@ class StartQuestion:
         return len({e.has_committed(self.batch_id) for e in self.live.values()}) > 1
 
 
+Refusal = Callable[[StartQuestion, LedgerWords], errors.BatchLedgerError]
+
+
 @dataclass(frozen=True, slots=True)
 class StartRule:
     """One rule for a starting query; ``refusal`` makes the error of one that refuses."""
 
     applies: Callable[[StartQuestion], bool]
     decision: StartDecision = StartDecision.REFUSE
-    refusal: Callable[[StartQuestion], errors.BatchLedgerError] | None = None
+    refusal: Refusal | None = None
 
 
-def _as_for_a_slot(error: type[errors.BatchLedgerError]) -> Callable[[StartQuestion], errors.BatchLedgerError]:
-    """Return the ``refusal`` for which the rule of ``SLOT_RULES`` with the same ``error`` says why and what to do."""
-    reason = next(each.reason for each in SLOT_RULES if each.error is error)
-    return lambda q: error(f"batch {q.batch_id} cannot be written: {reason}. {_way_to_adopt(q)}")
+def _as_for_a_slot(error: type[errors.BatchLedgerError]) -> Refusal:
+    """Return the ``refusal`` for which the slot's rule with the same ``error`` says why and what to do."""
+
+    def refuse(question: StartQuestion, words: LedgerWords) -> errors.BatchLedgerError:
+        reason = next(each.reason for each in slot_rules(words) if each.error is error)
+        return error(f"batch {question.batch_id} cannot be written: {reason}. {_way_to_adopt(question, words)}")
+
+    return refuse
 
 
-def _slots_changed(question: StartQuestion) -> errors.BatchLedgerError:
+def _slots_changed(question: StartQuestion, _: LedgerWords) -> errors.BatchLedgerError:
     return errors.SlotsChangedError(
         f"batch {question.batch_id} is half written with {question.recorded_slots} slots, now "
         f"{question.identity.slots} are requested: start with slots={question.recorded_slots} until the batch is "
@@ -237,43 +245,42 @@ def _slots_changed(question: StartQuestion) -> errors.BatchLedgerError:
     )
 
 
-def _topic_changed(question: StartQuestion) -> errors.BatchLedgerError:
+def _topic_changed(question: StartQuestion, words: LedgerWords) -> errors.BatchLedgerError:
     written_to = question.other_topics[0]
-    return errors.TopicChangedError(
+    return words.changed(
         f"batch {question.batch_id} is half written to {written_to!r}, now {question.identity.topic!r} is "
-        f"requested: start with topic={written_to!r} until the batch is whole, then change the topic."
+        f"requested: start with {words.kind}={written_to!r} until the batch is whole, then change the {words.kind}."
     )
 
 
-def _unfinished(question: StartQuestion) -> errors.BatchLedgerError:
+def _unfinished(question: StartQuestion, words: LedgerWords) -> errors.BatchLedgerError:
     begun = question.behind[0]
     written = [str(slot) for slot, entry in sorted(question.live.items()) if entry.has_committed(begun)]
     return errors.BatchUnfinishedError(
         f"batch {begun} was written only by slots {', '.join(written)}, and Spark has gone on to batch "
         f"{question.batch_id}: the error that ended batch {begun} was caught, and the rows of its other slots are not "
-        "in the output topic. Let errors of the sink end the query: then Spark runs the batch again, as it does from a "
+        f"in {words.output}. Let errors of the sink end the query: then Spark runs the batch again, as it does from a "
         "checkpoint in which it is not yet done. "
-        f"{_way_to_adopt(question)}"
+        f"{_way_to_adopt(question, words)}"
     )
 
 
-def _used_other_ledger(question: StartQuestion) -> errors.BatchLedgerError:
+def _used_other_ledger(question: StartQuestion, words: LedgerWords) -> errors.BatchLedgerError:
     record = question.own_record
     ours = 0 if record is None else record.run
     known = 0 if question.marker is None else question.marker.run
     return errors.LedgerRegressionError(
         f"batch {question.batch_id} cannot be written: run {ours} of this query has used another ledger; the last run "
-        f"of this one is {known}. ledger_topic was changed since, or the group's offsets went back. Start with the "
-        f"ledger_topic of that run. {_way_to_adopt(question)}"
+        f"of this one is {known}. {words.other_ledger}. {_way_to_adopt(question, words)}"
     )
 
 
-def _way_to_adopt(question: StartQuestion) -> str:
+def _way_to_adopt(question: StartQuestion, words: LedgerWords) -> str:
     stale = f"adopt_ledger={question.adopt!r} was printed for another state of it. " if question.adopt else ""
     behind = "" if question.missing else f", and that batches before {question.batch_id} count as written"
     return (
         f'{stale}To adopt this ledger as it is now, start once with adopt_ledger="{question.token}": this confirms '
-        f"that you have checked what the output topic holds{behind}."
+        f"that you have checked what {words.output} holds{behind}."
     )
 
 
@@ -308,11 +315,13 @@ class StartPlan:
     content: SlotContent | None = None
 
 
-def plan_start(question: StartQuestion, rules: tuple[StartRule, ...] = START_RULES) -> StartPlan:
-    """Return the plan of the first rule that applies; raises the BatchLedgerError of a refusal."""
+def plan_start(
+    question: StartQuestion, rules: tuple[StartRule, ...] = START_RULES, words: LedgerWords = KAFKA_WORDS
+) -> StartPlan:
+    """Return the plan of the first rule that applies; raises the BatchLedgerError of a refusal, in these ``words``."""
     rule = next(rule for rule in rules if rule.applies(question))
     if rule.refusal is not None:
-        raise rule.refusal(question)
+        raise rule.refusal(question, words)
     if rule.decision is StartDecision.READY:
         return StartPlan(rule.decision, {}, question.live, question.whole_content)
     entries = {slot: _started(question, slot) for slot in range(question.identity.slots)}
