@@ -21,7 +21,7 @@ from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, Config
 from eos_client.integration.sql.header_texts import decode_headers
 from eos_client.integration.sql.outbox_rows import SqlOutboxStore
 from eos_client.integration.sql.outbox_table import named_outbox
-from eos_client.integration.sql.sql_store import require_engine
+from eos_client.integration.sql.table_checks import require_engine
 from eos_client.loop import ExactlyOnceLoop
 from eos_client.observe import Counters, EventHook, log_event
 from eos_client.outbox_store import RowHeader

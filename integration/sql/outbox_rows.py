@@ -31,8 +31,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from eos_client.core.outbox_numbers import BucketState, NumberedRow, number
 from eos_client.integration.sql.database_errors import store_error
+from eos_client.integration.sql.database_transactions import in_transaction
 from eos_client.integration.sql.outbox_table import buckets_table, milliseconds
-from eos_client.integration.sql.sql_store import in_transaction
 from eos_client.outbox_store import OutboxRow, Span
 from eos_client.position_store import StoreUnfitError
 

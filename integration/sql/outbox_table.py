@@ -25,7 +25,7 @@ from sqlalchemy import (
 from eos_client.errors import ConfigurationError
 from eos_client.integration.sql.header_texts import encode_headers
 from eos_client.integration.sql.offsets_table import BYTES, NAME, NAME_LENGTH_MAX, TEXT
-from eos_client.integration.sql.sql_store import name_and_schema
+from eos_client.integration.sql.table_checks import name_and_schema
 from eos_client.ports import OutputRecord
 
 _PARTIAL: Any = ("postgresql", "sqlite")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
-import tenacity
-from sqlalchemy import Connection, Engine, MetaData, Table, event, inspect
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy import Connection, Engine, MetaData, event
+from sqlalchemy.exc import DBAPIError
 
 from eos_client.clients.dead_letters import LetterHeader
 from eos_client.core.model import GroupGeneration, InputPartition
@@ -19,13 +17,20 @@ from eos_client.errors import ConfigurationError, TransactionStateError
 from eos_client.integration.sql.database_errors import (
     code_of,
     commit_was_refused,
-    is_conflict,
     is_lost,
     store_error,
     text_of,
 )
+from eos_client.integration.sql.database_transactions import begin_at_once, repeated_after_conflicts
 from eos_client.integration.sql.header_texts import encode_headers
 from eos_client.integration.sql.offsets_table import NAME_LENGTH_MAX, OffsetRows, dead_letter_table, offsets_table
+from eos_client.integration.sql.table_checks import (
+    check_engine,
+    name_and_schema,
+    require_key,
+    require_rollback,
+    require_table,
+)
 from eos_client.ports import OutputRecord
 from eos_client.position_store import (
     StoreChangedError,
@@ -38,8 +43,6 @@ from eos_client.position_store import (
 
 T = TypeVar("T")
 
-_ATTEMPTS_MAX = 5
-_SQLITE = "sqlite"
 _SAVEPOINT = "eos_client_begin"
 _NO_SAVEPOINT = ("3B001", "1305", "SQLITE_ERROR")
 MISUSED = (
@@ -71,7 +74,7 @@ class SqlTransaction:
         self._connection: Connection = engine.connect()
         try:
             self._root = self._connection.begin()
-            _begin(self._connection)
+            begin_at_once(self._connection)
             self._connection.exec_driver_sql(f"SAVEPOINT {_SAVEPOINT}")
             event.listen(self._connection, "commit", self._guard.refuse)
             event.listen(self._connection, "rollback", self._guard.refuse)
@@ -236,7 +239,7 @@ class SqlPositionStore:
                 self._require_tables(connection)
                 if not self._was_prepared:
                     self._require_another_connection(connection)
-                    self._require_rollback(connection)
+                    require_rollback(connection, self._table, self._rows.probe, self._rows.remove_probe)
         except StoreError:
             raise
         except Exception as error:
@@ -251,45 +254,12 @@ class SqlPositionStore:
                     "together with half of a batch: use QueuePool or NullPool, and two connections for each worker"
                 )
 
-    def _require_rollback(self, connection: Connection) -> None:
-        name = f"? {secrets.token_hex(8)}"
-        with connection.begin() as probing:
-            _begin(connection)
-            self._rows.probe(connection, name)
-            probing.rollback()
-        with connection.begin():
-            was_kept = self._rows.remove_probe(connection, name)
-        if was_kept:
-            raise StoreUnfitError(
-                f"what is written to {self._table.fullname!r} is not undone by ROLLBACK: the engine commits each "
-                "statement (isolation_level AUTOCOMMIT, or the driver's autocommit), or the table's storage engine has "
-                "no transactions. Rows and offsets could not be committed together. Correct that"
-            )
-
     def _require_tables(self, connection: Connection) -> None:
         for table in self._metadata.sorted_tables:
-            _require_exists(connection, table)
-            columns = {column["name"] for column in inspect(connection).get_columns(table.name, schema=table.schema)}
-            missing = sorted(set(table.columns.keys()) - columns)
-            if missing:
-                raise StoreUnfitError(
-                    f"the table {table.fullname!r} lacks the columns {', '.join(missing)}: it is another one, or of an "
-                    "older version. Name another table, or add them"
-                )
+            require_table(connection, table)
             if table is self._table:
-                self._require_key(connection)
+                require_key(connection, table, "two members could make a row each for one partition")
             connection.rollback()
-
-    def _require_key(self, connection: Connection) -> None:
-        name, schema = self._table.name, self._table.schema
-        wanted = set(self._table.primary_key.columns.keys())
-        found = inspect(connection).get_pk_constraint(name, schema=schema)["constrained_columns"]
-        unique = [each["column_names"] for each in inspect(connection).get_unique_constraints(name, schema=schema)]
-        if not any(set(columns) == wanted for columns in (found, *unique)):
-            raise StoreUnfitError(
-                f"the table {self._table.fullname!r} has no primary key of {', '.join(sorted(wanted))}: two members "
-                "could make a row each for one partition. Add it"
-            )
 
     def read(self, partitions: Collection[InputPartition]) -> Mapping[InputPartition, Position]:
         """Read rows; see ``PositionStore``."""
@@ -325,81 +295,12 @@ class SqlPositionStore:
             raise store_error(error, "no transaction can be begun") from error
 
     def _in_transaction(self, what: str, work: Callable[[Connection], T]) -> T:
-        """Do ``work`` in a transaction of its own, again where a conflict has broken it off."""
-        retrying = tenacity.Retrying(
-            stop=tenacity.stop_after_attempt(_ATTEMPTS_MAX),
-            wait=tenacity.wait_random_exponential(multiplier=0.02, max=0.5),
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, IntegrityError) or is_conflict(error)),
-            reraise=True,
-        )
         try:
-            done: T = retrying(lambda: self._once(work))
+            return repeated_after_conflicts(self._engine, work)
         except ClaimRefusedError:
             raise
         except Exception as error:
             raise store_error(error, what) from error
-        return done
-
-    def _once(self, work: Callable[[Connection], T]) -> T:
-        with in_transaction(self._engine) as connection:
-            return work(connection)
-
-
-@contextmanager
-def in_transaction(engine: Engine) -> Iterator[Connection]:
-    """Return a connection inside a transaction, which is committed at the end."""
-    with engine.connect() as connection, connection.begin():
-        _begin(connection)
-        yield connection
-
-
-def require_engine(engine: object) -> Engine:
-    """Return ``engine``; raises ConfigurationError for what is none, or is one of an async driver."""
-    if not isinstance(engine, Engine) or engine.dialect.is_async:
-        raise ConfigurationError(
-            f"engine={engine!r} must be a SQLAlchemy Engine, as create_engine() makes it of a driver that is not "
-            "async. An AsyncEngine, or its sync_engine, cannot be used in the threads of a loop."
-        )
-    return engine
-
-
-def check_engine(given: object) -> None:
-    """Raise ConfigurationError for what is no engine whose database can keep positions."""
-    engine = require_engine(given)
-    database = engine.url.database or ""
-    if engine.dialect.name == _SQLITE and (not database or ":memory:" in database or "mode=memory" in str(engine.url)):
-        raise ConfigurationError(
-            "an SQLite database in memory is gone with its connection: name a file, as in sqlite:///orders.db."
-        )
-
-
-def _require_exists(connection: Connection, table: Table) -> None:
-    if inspect(connection).has_table(table.name, schema=table.schema):
-        return
-    try:
-        table.create(connection, checkfirst=True)
-        connection.commit()
-    except SQLAlchemyError:
-        connection.rollback()
-        if not inspect(connection).has_table(table.name, schema=table.schema):
-            raise  # else another member has created it at the same moment
-
-
-def name_and_schema(option: str, name: object) -> tuple[str, str | None]:
-    """Return the parts of a table's name; raises ConfigurationError, naming ``option``, for what is none."""
-    if not isinstance(name, str) or not name.rpartition(".")[2].strip():
-        raise ConfigurationError(f"{option}={name!r} must be the name of a table, or schema.table.")
-    schema, _, table = name.rpartition(".")
-    return table, schema or None
-
-
-def _begin(connection: Connection) -> None:
-    """Begin at once where the driver would wait for the first change; SQLite's writers queue up here.
-
-    Nothing is done where the application's own listeners have begun already.
-    """
-    if connection.dialect.name == _SQLITE and not getattr(connection.connection.dbapi_connection, "in_transaction", 0):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _letter_values(record: OutputRecord) -> dict[str, Any]:

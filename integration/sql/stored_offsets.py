@@ -14,8 +14,9 @@ from eos_client.core.model import InputPartition
 from eos_client.core.offset_claims import Position
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, EosError
 from eos_client.integration.sql.database_errors import is_lost, store_error
+from eos_client.integration.sql.database_transactions import in_transaction
 from eos_client.integration.sql.offsets_table import OffsetRows, offsets_table, position_of
-from eos_client.integration.sql.sql_store import in_transaction, name_and_schema
+from eos_client.integration.sql.table_checks import name_and_schema
 
 T = TypeVar("T")
 

@@ -12,7 +12,8 @@ from eos_client import EosConfig
 from eos_client.errors import ClusterUnfitError, ConfigurationError
 from eos_client.integration.sql import DatabaseConsumer, OutboxRelay
 from eos_client.integration.sql.database_errors import commit_was_refused, is_conflict, is_databases_fault, is_lost
-from eos_client.integration.sql.sql_store import SqlPositionStore, check_engine
+from eos_client.integration.sql.sql_store import SqlPositionStore
+from eos_client.integration.sql.table_checks import check_engine
 from tests.databases.breaking_connections import error
 
 
