@@ -13,7 +13,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from eos_client.core.batch_ledger_start import RunRecord, decode_record
-from eos_client.integration.spark.settings import SinkSettings
 
 
 class CheckpointFolder:
@@ -52,8 +51,8 @@ class CheckpointFolder:
 class RunRecords:
     """The records of one sink in one checkpoint; those of one cluster, as a sink_id may be used on two."""
 
-    def __init__(self, session: SparkSession, checkpoint: str, settings: SinkSettings, cluster_id: str) -> None:
-        self._folder = CheckpointFolder(session, f"{checkpoint.rstrip('/')}/eos-ledger/{settings.sink_id}/{cluster_id}")
+    def __init__(self, session: SparkSession, checkpoint: str, sink_id: str, cluster_id: str) -> None:
+        self._folder = CheckpointFolder(session, f"{checkpoint.rstrip('/')}/eos-ledger/{sink_id}/{cluster_id}")
 
     def last(self) -> RunRecord | None:
         """Return the record of the last run, of whatever query; None before the first one."""

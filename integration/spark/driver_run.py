@@ -37,7 +37,7 @@ from eos_client.integration.spark.settings import DriverStepObserver, SinkSettin
 from eos_client.integration.spark.slot_job import SlotJob
 from eos_client.integration.spark.spark_query import RunningQuery, check_recomputation, tuned_session
 from eos_client.integration.spark.staging import Stage
-from eos_client.integration.spark.status import SlotStatus, check_statuses, content_of
+from eos_client.integration.spark.status import SlotStatus, content_of
 from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import new_reader
 from eos_client.observe import ClientReported, EventHook, SparkLeaseRenewed, SparkRunFenced, SparkRunStarted, safe_hook
@@ -70,7 +70,7 @@ class DriverRun:
         self._on_driver_step = on_driver_step
         self._identity = SinkIdentity(query.query_id, settings.slots, SLOT_FUNCTION_VERSION, settings.topic)
         self._lease = Lease(settings)
-        self._stage = Stage(settings, query) if settings.stable_input else None
+        self._stage = Stage(settings.sink_id, query, settings.stage_dir) if settings.stable_input else None
         self._run = 0
         self._capacity = 0
         self.is_closed = False
@@ -101,7 +101,7 @@ class DriverRun:
             check_recomputation(frame, self.query)
         preflight.check_executors(frame, settings.slots)
         if self.query.classic and (root := settings.stage_dir or self.query.checkpoint):
-            self._records = RunRecords(frame.sparkSession, root, settings, cluster_id)
+            self._records = RunRecords(frame.sparkSession, root, settings.sink_id, cluster_id)
         topic = LedgerTopic(admin, settings.ledger_topic)
         # No slot is fenced yet, so an open transaction of a dead task could delay a stable read.
         self._plan(topic.capacity(), batch_id, self._last_record(), stable=False)
@@ -271,19 +271,11 @@ class DriverRun:
         return marker is not None and (marker.run, marker.identity) == (self._run, self._identity)
 
     def _write_slots(self, rows: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
-        """Write the slots that have not committed the batch; refuse it when a committed slot's rows differ now."""
-        replayed, slots = self._replayed, self.settings.slots
-        spread = repartition_by_slot(rows, slots, keyed=KEY in columns, ordered_by=len(self.settings.order_by))
-        if replayed is not None and replayed.batch_id == task.batch_id and replayed.committed:
-            refusal = replayed.refusal(self._job.count(spread, slots))
-            task = replace(task, accepts=replayed.token == self.settings.accept_batch)
-            if refusal is not None and not task.accepts:
-                raise refusal
-        found = self._job.run(spread, columns, task)
-        if not found and rows.isEmpty():
-            # Spark runs no task for a frame that it knows to be empty, but the ledger must move all the same.
-            found = self._job.run_empty(rows.sparkSession.range(0, slots, 1, slots), task)
-        return check_statuses(found, slots)
+        settings = self.settings
+        spread = repartition_by_slot(rows, settings.slots, keyed=KEY in columns, ordered_by=len(settings.order_by))
+        return self._job.write(
+            rows, spread, columns, task, self._replayed, slots=settings.slots, accept_batch=settings.accept_batch
+        )
 
     def _observe_step(self, step: str, batch_id: int) -> None:
         if self._on_driver_step is not None:

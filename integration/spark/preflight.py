@@ -22,6 +22,7 @@ from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 
 _NEEDED_BY_EXECUTORS = ("pyarrow", "confluent_kafka", "eos_client")
+KAFKA_EXTRAS, DATABASE_EXTRAS = "spark", "spark,sql"
 
 
 def new_admin(settings: SinkSettings) -> ClusterAdmin:
@@ -43,8 +44,12 @@ def check_query(query: RunningQuery) -> None:
         )
 
 
-def check_executors(frame: DataFrame, tasks: int) -> None:
-    """Run a small job that finds packages missing on the executors; raises ConfigurationError that names them."""
+def check_executors(frame: DataFrame, tasks: int, *further: str, extras: str = KAFKA_EXTRAS) -> None:
+    """Run a small job that finds packages missing on the executors; raises ConfigurationError that names them.
+
+    ``further``: packages that are needed beside those of every sink; ``extras`` bring what is needed.
+    """
+    needed = (*_NEEDED_BY_EXECUTORS, *further)
 
     # A nested function is pickled by value, so executors without this package can run it and report that.
     def lacking(_: int) -> str:
@@ -52,7 +57,7 @@ def check_executors(frame: DataFrame, tasks: int) -> None:
         import sys  # noqa: PLC0415
 
         missing = []
-        for name in _NEEDED_BY_EXECUTORS:
+        for name in needed:
             try:
                 importlib.import_module(name)
             except ImportError as error:  # noqa: PERF203  # three times
@@ -63,8 +68,17 @@ def check_executors(frame: DataFrame, tasks: int) -> None:
     rows = frame.sparkSession.range(0, tasks, 1, tasks).select(probe(F.col("id")).alias("lacks")).collect()
     if lacks := sorted({row["lacks"] for row in rows if row["lacks"]}):
         raise ConfigurationError(
-            f"the executors' Python cannot run the sink: {'; '.join(lacks)}. Install 'eos-client[spark]' there, or set "
-            "PYSPARK_PYTHON (spark.pyspark.python) to a Python that has it."
+            f"the executors' Python cannot run the sink: {'; '.join(lacks)}. Install 'eos-client[{extras}]' there, or "
+            "set PYSPARK_PYTHON (spark.pyspark.python) to a Python that has it."
+        )
+
+
+def check_driver() -> None:
+    """Raise ConfigurationError where the driver lacks the packages of PySpark's ``mapInArrow``."""
+    missing = [name for name in ("pyarrow", "pandas") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"the driver's Python lacks {' and '.join(missing)}, which PySpark needs. Install 'eos-client[spark]'."
         )
 
 
@@ -74,11 +88,7 @@ def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> tuple
     The driver needs the packages of PySpark's ``mapInArrow``; the cluster the output topic, and it must grant the
     transaction timeout that was asked for.
     """
-    missing = [name for name in ("pyarrow", "pandas") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(
-            f"the driver's Python lacks {' and '.join(missing)}, which PySpark needs. Install 'eos-client[spark]'."
-        )
+    check_driver()
     cluster = admin.cluster()
     limits = admin.broker_settings(next(iter(cluster.brokers)))
     limit_ms = whole_number(limits, BROKERS_LIMIT)

@@ -18,11 +18,11 @@ from pyspark.sql.functions import expr
 from pyspark.sql.types import ArrayType, CalendarIntervalType, DataType, MapType, StructType, VariantType
 
 from eos_client.errors import FrameSchemaError
+from eos_client.integration.spark.content_count import FINGERPRINT
 
 VALUE, KEY, TOPIC, PARTITION, HEADERS = "value", "key", "topic", "partition", "headers"
 SINK_COLUMNS = (VALUE, KEY, TOPIC, PARTITION, HEADERS)
 _CASES_MATTER = "spark.sql.caseSensitive"
-FINGERPRINT = "eos_fingerprint"
 _ORDER = "eos_order_"
 _BYTES = ("binary", "string")
 _TYPES = {
@@ -48,7 +48,7 @@ def project_columns(frame: DataFrame, order_by: Sequence[str]) -> tuple[DataFram
     types = {f.name: f.dataType for f in frame.schema.fields}
     matched = _matched_columns(frame, order_by)
     for name in order_by:
-        if not _is_orderable(found := types[matched[name]]):
+        if not is_orderable(found := types[matched[name]]):
             raise FrameSchemaError(
                 f"order_by names {name!r}, which is of type {found.simpleString()}: Spark cannot order by that. Name a "
                 "column of another type."
@@ -58,7 +58,7 @@ def project_columns(frame: DataFrame, order_by: Sequence[str]) -> tuple[DataFram
     projected = frame.selectExpr(
         *(f"{cast} as {name}" for name, cast in columns.items()),
         f"{_fingerprint(columns)} as {FINGERPRINT}",
-        *(f"{_quoted(name)} as {_ORDER}{at}" for at, name in enumerate(order_by)),
+        *ordering(order_by),
     )
     return projected, [*columns, FINGERPRINT]
 
@@ -69,9 +69,19 @@ def repartition_by_slot(frame: DataFrame, slots: int, *, keyed: bool, ordered_by
     ``keyed``: whether it has a column ``key``; ``ordered_by``: how many columns it is ordered by. The caller
     knows both; the frame would be asked over py4j, a millisecond of every batch.
     """
-    spread = frame.repartitionById(slots, expr(slot_expression(slots, keyed=keyed)))
-    ordering = [f"{_ORDER}{at}" for at in range(ordered_by)]
-    return spread.sortWithinPartitions(*ordering).drop(*ordering) if ordering else spread
+    return spread_by(frame, slots, slot_expression(slots, keyed=keyed), ordered_by)
+
+
+def spread_by(frame: DataFrame, slots: int, slot: str, ordered_by: int) -> DataFrame:
+    """Bring each row to the partition that ``slot`` names, as SQL, in the order of so many columns of `ordering`."""
+    spread = frame.repartitionById(slots, expr(slot))
+    names = [f"{_ORDER}{at}" for at in range(ordered_by)]
+    return spread.sortWithinPartitions(*names).drop(*names) if names else spread
+
+
+def ordering(order_by: Sequence[str]) -> list[str]:
+    """Return the columns by which `spread_by` orders rows, as SQL."""
+    return [f"{quoted(name)} as {_ORDER}{at}" for at, name in enumerate(order_by)]
 
 
 def _cast(name: str, wanted: str, found: DataType) -> str:
@@ -82,14 +92,15 @@ def _cast(name: str, wanted: str, found: DataType) -> str:
             f"column {name!r} is of type {found.simpleString()}; it must be {' or '.join(allowed)}. Cast it before "
             "writing."
         )
-    return f"cast({_quoted(name)} as {allowed[0]})"
+    return f"cast({quoted(name)} as {allowed[0]})"
 
 
-def _is_orderable(found: DataType) -> bool:
+def is_orderable(found: DataType) -> bool:
+    """Whether Spark can order by a column of this type."""
     if isinstance(found, ArrayType):
-        return _is_orderable(found.elementType)
+        return is_orderable(found.elementType)
     if isinstance(found, StructType):
-        return all(_is_orderable(field.dataType) for field in found.fields)
+        return all(is_orderable(field.dataType) for field in found.fields)
     return not isinstance(found, (MapType, VariantType, CalendarIntervalType))
 
 
@@ -102,7 +113,8 @@ def _fingerprint(columns: Mapping[str, str]) -> str:
     return f"xxhash64({', '.join(hashed)})"
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return the name of a column as SQL."""
     return f"`{name.replace('`', '``')}`"
 
 

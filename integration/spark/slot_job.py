@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
@@ -19,16 +18,51 @@ from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.util import PythonEvalType
 
 from eos_client.core.batch_ledger import SlotContent
-from eos_client.integration.spark.status import STATUS_SCHEMA, SlotOutcome, SlotStatus
-from eos_client.integration.spark.task import ContentCount, SlotTask
+from eos_client.core.replayed_batch import ReplayedBatch
+from eos_client.integration.spark.content_count import ContentCount
+from eos_client.integration.spark.rows import quoted
+from eos_client.integration.spark.status import STATUS_SCHEMA, SlotOutcome, SlotStatus, check_statuses
 from eos_client.integration.spark.worker_clients import shorten_collections
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Self
 
     SlotFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 BATCH_PROPERTY = "eos_client.batch"
+
+
+class BatchTask(Protocol):
+    """What every task of a batch gets from the driver, as a plain value that Spark can pickle."""
+
+    @property
+    def batch_id(self) -> int:
+        """The batch."""
+        ...
+
+    @property
+    def part(self) -> Sequence[Any]:
+        """What differs from batch to batch: values that JSON can carry, and no setting."""
+        ...
+
+    def with_part(self, part: Sequence[Any]) -> Self:
+        """Return the task of another batch, whose ``part`` JSON has carried."""
+        ...
+
+    def accepting(self) -> Self:
+        """Return the task of a batch whose committed slots may hold other rows now."""
+        ...
+
+    def write(self, slot: int, batches: Iterator[pa.RecordBatch], *, first_attempt: bool = True) -> SlotStatus:
+        """Write ``batches`` as this batch's part of ``slot``, unless that was done.
+
+        Returns a status where repeating the task cannot help; raises EosError where Spark should repeat it.
+        """
+        ...
+
+
+T = TypeVar("T", bound=BatchTask)
 
 
 class SlotJob:
@@ -38,7 +72,35 @@ class SlotJob:
         self._prepared = prepared
         self._functions: dict[tuple[str, ...], Any] = {}
 
-    def run(self, spread: DataFrame, columns: Sequence[str], task: SlotTask) -> list[SlotStatus]:
+    def write(
+        self,
+        rows: DataFrame,
+        spread: DataFrame,
+        columns: Sequence[str],
+        task: BatchTask,
+        replayed: ReplayedBatch | None,
+        *,
+        slots: int,
+        accept_batch: str | None,
+    ) -> list[SlotStatus]:
+        """Write the slots that have not committed the batch; refuse it when a committed slot's rows differ now.
+
+        ``spread``: the ``rows``, each in the partition of its slot. ``replayed``: what was committed of this batch, or
+        of an earlier one. ``accept_batch``: the token that confirms ending this batch with its present rows.
+        """
+        if replayed is not None and replayed.batch_id == task.batch_id and replayed.committed:
+            refusal = replayed.refusal(self.count(spread, slots))
+            is_accepted = replayed.token == accept_batch
+            if refusal is not None and not is_accepted:
+                raise refusal
+            task = task.accepting() if is_accepted else task
+        found = self.run(spread, columns, task)
+        if not found and rows.isEmpty():
+            # Spark runs no task for a frame that it knows to be empty, but the ledger must move all the same.
+            found = self.run_empty(rows.sparkSession.range(0, slots, 1, slots), task)
+        return check_statuses(found, slots)
+
+    def run(self, spread: DataFrame, columns: Sequence[str], task: BatchTask) -> list[SlotStatus]:
         """Write each partition of ``spread``, which has ``columns``, as a slot; returns the tasks' reports."""
         mapped = self._mapped(spread, tuple(columns), task) if self._prepared else None
         if mapped is None:
@@ -46,7 +108,7 @@ class SlotJob:
         with _batch_property(spread, task):
             return _collected(mapped)
 
-    def run_empty(self, anything: DataFrame, task: SlotTask) -> list[SlotStatus]:
+    def run_empty(self, anything: DataFrame, task: BatchTask) -> list[SlotStatus]:
         """Write each partition of ``anything`` as a slot without rows, so that the ledger moves."""
         return _collected(anything.mapInArrow(_function(task, empty=True), STATUS_SCHEMA))
 
@@ -57,7 +119,7 @@ class SlotJob:
         found = {status.slot: status.content for status in _collected(spread.mapInArrow(_count_slot, STATUS_SCHEMA))}
         return {slot: found.get(slot) or SlotContent(0, 0) for slot in range(slots)}
 
-    def _mapped(self, spread: Any, columns: tuple[str, ...], task: SlotTask) -> DataFrame | None:
+    def _mapped(self, spread: Any, columns: tuple[str, ...], task: BatchTask) -> DataFrame | None:
         """Return the frame of statuses; None where Spark's internals differ and only the public way works."""
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415  # classic Spark only
 
@@ -71,39 +133,29 @@ class SlotJob:
             return None
 
 
-def batch_part(task: SlotTask) -> str:
+def batch_part(task: BatchTask) -> str:
     """Return what differs from batch to batch, as text without secrets."""
-    part = [task.batch_id, task.run, task.group_metadata.hex(), task.floors, task.holders, task.accepts]
-    return json.dumps(part, separators=(",", ":"))
+    return json.dumps(task.part, separators=(",", ":"))
 
 
-def with_batch_part(task: SlotTask, text: str | None) -> SlotTask:
+def with_batch_part(task: T, text: str | None) -> T:
     """Return the task of the batch that ``text`` was made for; raises LookupError for None.
 
     Without a property the task must fail: with the values of an earlier batch its slots would be found written.
     """
     if text is None:
         raise LookupError("Spark has not passed the job's properties to its tasks, so they do not know their batch")
-    batch_id, run, metadata, floors, holders, accepts = json.loads(text)
-    return replace(
-        task,
-        batch_id=batch_id,
-        run=run,
-        group_metadata=bytes.fromhex(metadata),
-        floors=tuple(floors),
-        holders=tuple(holders),
-        accepts=accepts,
-    )
+    return task.with_part(json.loads(text))
 
 
 def _prepared_function(function: SlotFunction, columns: Sequence[str]) -> Any:
     make: Any = pandas_udf
     udf = make(function, returnType=STATUS_SCHEMA, functionType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    return udf(*columns)._jc  # noqa: SLF001  # there is no public way
+    return udf(*map(quoted, columns))._jc  # noqa: SLF001  # there is no public way
 
 
 @contextmanager
-def _batch_property(frame: DataFrame, task: SlotTask) -> Iterator[None]:
+def _batch_property(frame: DataFrame, task: BatchTask) -> Iterator[None]:
     context = frame.sparkSession.sparkContext
     context.setLocalProperty(BATCH_PROPERTY, batch_part(task))
     try:
@@ -116,7 +168,7 @@ def _collected(mapped: DataFrame) -> list[SlotStatus]:
     return [SlotStatus.decode(row["slot"], row["status"]) for row in mapped.collect()]
 
 
-def _function(task: SlotTask, *, by_property: bool = False, empty: bool = False) -> SlotFunction:
+def _function(task: BatchTask, *, by_property: bool = False, empty: bool = False) -> SlotFunction:
     """Return the function that Spark pickles. ``by_property``: a property of the job says which batch it is."""
 
     def write_slot(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

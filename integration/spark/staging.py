@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame
 
 from eos_client.errors import ConfigurationError
 from eos_client.integration.spark.checkpoint_folder import CheckpointFolder
-from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 
 _CHOICE = "CHOSEN"
@@ -23,13 +22,13 @@ _CHOICE = "CHOSEN"
 class Stage:
     """The staged batches of one sink in one checkpoint."""
 
-    def __init__(self, settings: SinkSettings, query: RunningQuery) -> None:
-        root = settings.stage_dir or query.checkpoint
+    def __init__(self, sink_id: str, query: RunningQuery, stage_dir: str | None) -> None:
+        root = stage_dir or query.checkpoint
         if not query.classic or root is None:
             raise ConfigurationError(
                 'stable_input="stage" needs classic Spark and a checkpoint (or stage_dir=...) to write to.'
             )
-        self._root = f"{root.rstrip('/')}/eos-stage/{settings.sink_id}"
+        self._root = f"{root.rstrip('/')}/eos-stage/{sink_id}"
 
     def stable(self, frame: DataFrame, batch_id: int) -> DataFrame:
         """Return ``frame`` as it was first seen under ``batch_id``, from the stage."""

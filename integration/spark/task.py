@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,10 @@ from eos_client.core.batch_ledger import (
     SlotDecision,
     SlotQuestion,
     decide_slot,
-    joined,
 )
 from eos_client.core.transaction_timeout import has_timed_out
+from eos_client.integration.spark.content_count import ContentCount
 from eos_client.integration.spark.progress import StepClock
-from eos_client.integration.spark.rows import FINGERPRINT
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
 from eos_client.integration.spark.status import SlotOutcome, SlotStatus
 from eos_client.integration.spark.worker_clients import (
@@ -97,20 +96,27 @@ class SlotTask:
         finally:
             attempt.leave()
 
+    @property
+    def part(self) -> Sequence[Any]:
+        """What differs from batch to batch; see ``BatchTask``."""
+        return self.batch_id, self.run, self.group_metadata.hex(), self.floors, self.holders, self.accepts
 
-class ContentCount:
-    """Adds up what a slot holds, whatever the order of its rows; ``row_bytes`` is the largest mean of a batch."""
+    def with_part(self, part: Sequence[Any]) -> SlotTask:
+        """Return the task of another batch; see ``BatchTask``."""
+        batch_id, run, metadata, floors, holders, accepts = part
+        return replace(
+            self,
+            batch_id=batch_id,
+            run=run,
+            group_metadata=bytes.fromhex(metadata),
+            floors=tuple(floors),
+            holders=tuple(holders),
+            accepts=accepts,
+        )
 
-    def __init__(self) -> None:
-        self.content = SlotContent(0, 0)
-        self.row_bytes = 0.0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Count one Arrow batch."""
-        if batch.num_rows:
-            self.row_bytes = max(self.row_bytes, batch.nbytes / batch.num_rows)
-            added = SlotContent(batch.num_rows, batch.column(FINGERPRINT).sum().as_py())
-            self.content = joined((self.content, added))
+    def accepting(self) -> SlotTask:
+        """Return the task with ``accepts``; see ``BatchTask``."""
+        return replace(self, accepts=True)
 
 
 def prefetch_until(batches: Iterator[pa.RecordBatch], started: Future[Any]) -> deque[pa.RecordBatch]:

@@ -111,7 +111,7 @@ def test_what_was_closed_once_does_not_stand_for_what_was_written_since(local):
 
 
 def run_records(local, cluster_id):
-    return RunRecords(local.spark, local.checkpoint, local.direct().settings, cluster_id)
+    return RunRecords(local.spark, local.checkpoint, local.sink_id, cluster_id)
 
 
 def test_a_run_that_was_left_behind_changes_nothing_by_its_end(local):

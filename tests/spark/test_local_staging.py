@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
-from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 from eos_client.integration.spark.staging import Stage
 
@@ -17,8 +16,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def stage(tmp_path):
-    settings = SinkSettings("nowhere:1", "out", "s", 2, "s-ledger", stable_input="stage", stage_dir=str(tmp_path))
-    return Stage(settings, RunningQuery("q", "r"))
+    return Stage("s", RunningQuery("q", "r"), str(tmp_path))
 
 
 def random_rows(spark):
