@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import structlog
 
 from eos_client.core.commit_gate import GateRule
-from eos_client.core.model import GroupGeneration, InputPartition, format_partitions
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, format_partitions
 from eos_client.errors import ConfigurationError
 
 T = TypeVar("T")
@@ -381,6 +381,7 @@ class SparkRunStarted(Event):
     """A Spark driver holds the lease of its sink and has fenced every slot.
 
     ``run``: this driver's number. ``ledger``: what was done with it (ready, initialise, restore, resize, adopt).
+    ``generation``: the lease's; a sink that writes into a database has none, and claims its ledger's rows instead.
     """
 
     sink_id: str
@@ -388,7 +389,7 @@ class SparkRunStarted(Event):
     run: int
     slots: int
     ledger: str
-    generation: GroupGeneration
+    generation: GroupGeneration = UNJOINED
     duration_s: float
 
 

@@ -51,8 +51,8 @@ def plan_claim(
 ) -> Claim:
     """Return what all rows show once they are claimed; ``found`` by slot.
 
-    ``held_run``: a driver that takes up its work again after an error names its run, and takes nothing from a newer one;
-    None for a driver that starts. Raises RunFencedError, and the BatchLedgerError of a refusal.
+    ``held_run``: a driver that takes up its work again after an error names its run, and takes nothing from a newer
+    one; None for a driver that starts. Raises RunFencedError, and the BatchLedgerError of a refusal.
     """
     marker_entry = None if marker is None else marker.entry
     if held_run is not None:
@@ -86,8 +86,8 @@ def check_run(found: LedgerEntry | None, run: int) -> None:
         raise errors.RunFencedError(f"run {found.run} has taken over from run {run}. Let this query end.")
     if found is None or found.run < run:
         raise errors.LedgerRegressionError(
-            f"the ledger does not know run {run}, which has claimed it: {DATABASE_WORDS.went_back}, or the database has "
-            "failed over to a server that lacks its last transactions. Find out why, then start the query again."
+            f"the ledger does not know run {run}, which has claimed it: {DATABASE_WORDS.went_back}, or the database "
+            "has failed over to a server that lacks its last transactions. Find out why, then start the query again."
         )
 
 

@@ -33,7 +33,7 @@ METADATA_BYTES_MAX = 4096
 class SinkIdentity:
     """What all entries of one ledger have in common: everything that decides a row's slot and its topic.
 
-    ``query_id`` is Spark's, from the checkpoint; ``topic`` is for rows that name no topic of their own, and the table of
+    ``query_id`` is Spark's, from the checkpoint; ``topic`` is for rows that name no topic of their own, or the table of
     a sink that writes into a database.
     """
 
@@ -236,15 +236,15 @@ def slot_rules(words: LedgerWords) -> tuple[SlotRule, ...]:
         SlotRule(
             lambda q: q.known_entry.identity.query_id != q.identity.query_id,
             _REFUSE,
-            "the ledger belongs to another query; deleting the checkpoint also gives the query a new id, and its batch ids "
-            f"restart at 0. Give this query a sink_id of its own, or {_ADOPT}",
+            "the ledger belongs to another query; deleting the checkpoint also gives the query a new id, and its batch "
+            f"ids restart at 0. Give this query a sink_id of its own, or {_ADOPT}",
             errors.LedgerForeignError,
         ),
         SlotRule(
             lambda q: q.known_entry.identity.topic != q.identity.topic,
             _REFUSE,
-            f"the ledger counts what was written to another {words.kind}: a newer driver has changed it, or two sinks share a "
-            "sink_id. Restart the query, or give each sink a sink_id of its own",
+            f"the ledger counts what was written to another {words.kind}: a newer driver has changed it, or two sinks "
+            "share a sink_id. Restart the query, or give each sink a sink_id of its own",
             words.changed,
         ),
         SlotRule(
@@ -262,17 +262,17 @@ def slot_rules(words: LedgerWords) -> tuple[SlotRule, ...]:
         SlotRule(
             lambda q: q.known_entry.is_ahead_of(q.batch_id),
             _REFUSE,
-            "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is an "
-            "old copy. Let this query end. If no other driver runs it, start it again; if that is refused, too, restore "
-            "the newest checkpoint",
+            "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is "
+            "an old copy. Let this query end. If no other driver runs it, start it again; if that is refused, too, "
+            "restore the newest checkpoint",
             errors.LedgerAheadError,
         ),
         SlotRule(
             lambda q: q.committed and q.differs and not q.accepts,
             _REFUSE,
-            "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), uuid(), "
-            "a changed source or lookup), or the sink was called twice for the batch. Make the query deterministic, or "
-            'set stable_input="stage"; a restart says how this batch can be ended',
+            "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), "
+            "uuid(), a changed source or lookup), or the sink was called twice for the batch. Make the query "
+            'deterministic, or set stable_input="stage"; a restart says how this batch can be ended',
             errors.BatchContentError,
         ),
         SlotRule(lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),

@@ -29,11 +29,11 @@ KAFKA_WORDS = LedgerWords(
     kind="topic",
     output="the output topic",
     gone="deleted, or expired: offsets.retention.minutes",
-    bare="has no metadata: somebody has reset the group's offsets, or the group is used by something else. If the group "
-    "is shared, give the sink a sink_id of its own; if it was reset",
+    bare="has no metadata: somebody has reset the group's offsets, or the group is used by something else. If the "
+    "group is shared, give the sink a sink_id of its own; if it was reset",
     went_back="the group's offsets were reset or lost",
-    other_ledger="ledger_topic was changed since, or the group's offsets went back. Start with the ledger_topic of that "
-    "run",
+    other_ledger="ledger_topic was changed since, or the group's offsets went back. Start with the ledger_topic of "
+    "that run",
     changed=errors.TopicChangedError,
 )
 DATABASE_WORDS = LedgerWords(

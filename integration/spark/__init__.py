@@ -1,10 +1,18 @@
-"""Spark Structured Streaming into Kafka, each micro-batch exactly once (needs the extra ``spark``)."""
+"""Spark Structured Streaming into Kafka or a database, each micro-batch exactly once.
+
+Needs the extra ``spark``, and ``sql`` for databases.
+"""
 
 import re
+from typing import TYPE_CHECKING
 
 import pyspark
 
 from eos_client.errors import ConfigurationError
+from eos_client.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from eos_client.integration.spark.database_sink import EosDatabaseSink as EosDatabaseSink
 
 _SPARK_FIRST, _SPARK_END = "4.1.1", "4.4"  # as the extra `spark` says in pyproject.toml
 
@@ -28,4 +36,8 @@ check_spark()  # before anything is imported that earlier versions of PySpark la
 from eos_client.integration.spark.progress import SinkProgress  # noqa: E402
 from eos_client.integration.spark.sink import EosKafkaSink  # noqa: E402
 
-__all__ = ["EosKafkaSink", "SinkProgress"]
+__all__ = ["EosDatabaseSink", "EosKafkaSink", "SinkProgress"]
+
+if not TYPE_CHECKING:
+    # It needs the extra `sql`, too.
+    __getattr__, __dir__ = lazy_names(__name__, {"EosDatabaseSink": f"{__name__}.database_sink"})

@@ -34,7 +34,7 @@ _TOKEN_SOURCE = "oauth_cb"  # noqa: S105  # the name of a setting
 _TRANSACTION_TIMEOUT_MS = 60_000
 _HANDLE_IDLE_S_MAX = 3600.0
 _SESSION_TIMEOUT_MS, _HEARTBEAT_INTERVAL_MS = 45_000, 3_000  # librdkafka's defaults
-_SLOTS_MAX = 10_000
+SLOTS_MAX = 10_000
 KEPT_PRODUCERS = 4
 
 
@@ -89,8 +89,8 @@ class SinkSettings:
             raise ConfigurationError("bootstrap_servers is empty. Give host:port of one or more brokers.")
         for name, least in (("slots", 1), ("kept_producers", 0)):
             number = getattr(self, name)
-            if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= _SLOTS_MAX:
-                raise ConfigurationError(f"{name}={number!r} must be a whole number from {least} to {_SLOTS_MAX}.")
+            if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= SLOTS_MAX:
+                raise ConfigurationError(f"{name}={number!r} must be a whole number from {least} to {SLOTS_MAX}.")
         for name, meaning in (("adopt_ledger", "one ledger in one state"), ("accept_batch", "one batch")):
             token = getattr(self, name)
             if token is not None and not isinstance(token, str):

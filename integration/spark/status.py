@@ -91,3 +91,8 @@ def content_of(statuses: Iterable[SlotStatus]) -> SlotContent | None:
     contents = [status.content for status in statuses]
     known = [content for content in contents if content is not None]
     return joined(known) if len(known) == len(contents) else None
+
+
+def public_name(error: EosError) -> str:
+    """Return the name of the class of ``error`` in ``eos_client.errors``, which the driver can raise."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == EosError.__module__)

@@ -34,7 +34,7 @@ from eos_client.core.transaction_timeout import has_timed_out
 from eos_client.integration.spark.content_count import ContentCount
 from eos_client.integration.spark.progress import StepClock
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
-from eos_client.integration.spark.status import SlotOutcome, SlotStatus
+from eos_client.integration.spark.status import SlotOutcome, SlotStatus, public_name
 from eos_client.integration.spark.worker_clients import (
     READERS,
     READERS_MAX,
@@ -387,7 +387,7 @@ class SlotAttempt:
             slot=self._slot,
             outcome=outcome,
             rows=self._count.content.rows,
-            error="" if error is None else _public_name(error),
+            error="" if error is None else public_name(error),
             message="" if error is None else str(error),
             reused=self._kept is not None,
             seconds=self._steps.seconds,
@@ -402,8 +402,3 @@ class SlotAttempt:
         self._steps.lap(step)
         if self._task.on_step is not None:
             self._task.on_step(step, self._slot, self._task.batch_id)
-
-
-def _public_name(error: errors.EosError) -> str:
-    """Return the name of the class of ``error`` in ``eos_client.errors``, which the driver can raise."""
-    return next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == errors.EosError.__module__)

@@ -12,8 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from eos_client import errors
 from eos_client.errors import ConfigurationError, FrameSchemaError
 from eos_client.integration.spark import EosKafkaSink
+from eos_client.integration.spark.content_count import FINGERPRINT
 from eos_client.integration.spark.rows import (
-    FINGERPRINT,
     SLOT_FUNCTION_VERSION,
     project_columns,
     repartition_by_slot,

@@ -18,8 +18,9 @@ from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.confluent.producer.registration import Registration
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent
 from eos_client.errors import AbortableError, BatchLedgerError, EosError, RetriableError, UnknownOutcomeError
+from eos_client.integration.spark.content_count import FINGERPRINT
 from eos_client.integration.spark.lease import Lease
-from eos_client.integration.spark.rows import FINGERPRINT, slot_of
+from eos_client.integration.spark.rows import slot_of
 from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.status import SlotOutcome
 from eos_client.integration.spark.task import SlotAttempt, SlotTask
