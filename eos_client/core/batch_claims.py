@@ -38,7 +38,10 @@ class SlotRow:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The rows that a claim leaves, and the plan that they follow from."""
+    """The rows that a claim leaves, and the plan that they follow from.
+
+    The plan's entries name no run: what is derived from them, such as the token of a batch, must fit the next claim.
+    """
 
     run: int
     marker: SlotRow
@@ -76,8 +79,8 @@ def plan_claim(
         )
         for slot, entry in moved.items()
     }
-    entries_now = {slot: replace(entry, run=run) for slot, entry in plan.entries.items()}
-    return Claim(run, SlotRow(claimed, owner=owner), slots, replace(plan, entries=entries_now))
+    unclaimed = {slot: replace(entry, run=0) for slot, entry in plan.entries.items()}
+    return Claim(run, SlotRow(claimed, owner=owner), slots, replace(plan, entries=unclaimed))
 
 
 def check_run(found: LedgerEntry | None, run: int) -> None:

@@ -10,6 +10,7 @@ from eos_client import errors
 from eos_client.core.batch_claims import MoveOutcome, SlotRow, check_run, outcome_of, plan_claim
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity, SlotContent, SlotDecision, SlotQuestion, decide_slot
 from eos_client.core.batch_ledger_start import RunRecord, StartDecision, StartQuestion
+from eos_client.core.replayed_batch import ReplayedBatch
 from eos_client.errors import BatchLedgerError, LedgerRegressionError, RunFencedError
 from tests.core.ledger_entries import BATCH, ELSEWHERE, OURS, TEN, THEIRS, entry
 
@@ -34,8 +35,16 @@ def test_a_claim_raises_the_run_of_every_row_and_keeps_what_is_written():
     assert claim.plan.decision is StartDecision.READY
     for slot, row in claim.slots.items():
         assert row == SlotRow(replace(found[slot].entry, run=4), "t", OWNER)
-        assert claim.plan.entries[slot] == row.entry
+        assert claim.plan.entries[slot] == replace(row.entry, run=0)
     assert claim.marker == SlotRow(replace(entry(7), run=4), owner=OWNER)
+
+
+def test_the_token_of_a_batch_fits_the_next_claim():
+    first = claimed(rows(8, 7, 8, 7), marker=SlotRow(entry(7)))
+    second = claimed(first.slots, marker=first.marker)
+    assert second.run == first.run + 1
+    tokens = {ReplayedBatch(BATCH, claim.plan.entries).token for claim in (first, second)}
+    assert len(tokens) == 1
 
 
 def test_a_first_claim_makes_a_row_for_every_slot():

@@ -73,6 +73,32 @@ class EnoughError(Exception):
     """Ends a query cleanly: the batch in hand was not begun."""
 
 
+def run_query(
+    spark: SparkSession, sink: Any, frame: DataFrame, until_batch: int, mode: str = "append", **options: str
+) -> Any:
+    """Run a query over ``frame`` until ``until_batch`` would begin; returns what stopped it before."""
+    reached = threading.Event()
+
+    def bounded(rows: DataFrame, batch_id: int) -> None:
+        if batch_id >= until_batch:
+            reached.set()
+            raise EnoughError
+        sink(rows, batch_id)
+
+    query = frame.writeStream.outputMode(mode).foreachBatch(bounded).options(**options).start()
+    try:
+        ended = query.awaitTermination(STREAM_LIMIT_S)
+    except Exception as error:  # noqa: BLE001  # Spark's class depends on where it was raised
+        if not reached.is_set():
+            return error
+        archive_classes(spark)
+        return None
+    finally:
+        query.stop()
+    assert ended, f"the query was not done within {STREAM_LIMIT_S} s"
+    return None
+
+
 @dataclass
 class LocalQuery:
     """One topic, one sink id, one checkpoint; whoever needs frames or queries says on which ``spark``."""
@@ -126,27 +152,7 @@ class LocalQuery:
     def run(self, sink: Any, frame: DataFrame, until_batch: int, mode: str = "append", **options: str) -> Any:
         """Run a query over ``frame`` in the same way."""
 
-        reached = threading.Event()
-
-        def bounded(rows: DataFrame, batch_id: int) -> None:
-            if batch_id >= until_batch:
-                reached.set()
-                raise EnoughError
-            sink(rows, batch_id)
-
-        writer = frame.writeStream.outputMode(mode).foreachBatch(bounded)
-        query = writer.options(checkpointLocation=self.checkpoint, **options).start()
-        try:
-            ended = query.awaitTermination(STREAM_LIMIT_S)
-        except Exception as error:  # noqa: BLE001  # Spark's class depends on where it was raised
-            if not reached.is_set():
-                return error
-            archive_classes(self.spark)
-            return None
-        finally:
-            query.stop()
-        assert ended, f"the query was not done within {STREAM_LIMIT_S} s"
-        return None
+        return run_query(self.spark, sink, frame, until_batch, mode, checkpointLocation=self.checkpoint, **options)
 
     def read(self, topic: str | None = None) -> list[Message]:
         """Every committed record of a topic, partition by partition in order."""

@@ -28,7 +28,7 @@ class ClusterQuery:
 
     def __init__(self, bootstrap: str, directory: Path, sink: Sink = Sink.EOS, **settings: Any) -> None:
         name = f"spark-{sink.value}-{uuid.uuid4().hex[:8]}"
-        create_topics(bootstrap, {name: PARTITIONS})
+        self._create_output(bootstrap, name)
         self.settings = StreamSettings(bootstrap, name, name, directory / name, sink).changed(**settings)
         self.applications: list[Application] = []
         self._running = contextlib.ExitStack()
@@ -38,6 +38,9 @@ class ClusterQuery:
 
     def __exit__(self, *_: object) -> None:
         self._running.close()
+
+    def _create_output(self, bootstrap: str, name: str) -> None:
+        create_topics(bootstrap, {name: PARTITIONS})
 
     def start(self, *, lifetime_s: float = LIFETIME_S, **changes: Any) -> Application:
         """Start the query, again if it was started before, with these settings changed from now on."""

@@ -19,9 +19,10 @@ CHEAP_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class Sink(enum.Enum):
-    """Who writes: ours, or Spark's own Kafka sink as the positive control."""
+    """Who writes: ours, into Kafka or a database, or Spark's own Kafka sink as the positive control."""
 
     EOS = "eos"
+    DATABASE = "database"
     PLAIN = "plain"
 
 
@@ -58,6 +59,8 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
     """One query: `rows_per_batch` contiguous numbers a micro-batch until `batches` are done; key = number % keys.
+
+    `bootstrap`, `topic`: the brokers and the topic, or the URL of a database and its table.
 
     `random_keys`: a number has another key each time that Spark makes its row.
     """

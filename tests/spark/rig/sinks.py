@@ -24,9 +24,9 @@ def chosen_sink(settings: StreamSettings) -> BatchSink:
     driver = DriverStriker(Striker(settings.driver_faults, settings.directory))
     if settings.sink is Sink.PLAIN:
         return PlainSink(settings.bootstrap, settings.topic, Striker(settings.faults, settings.directory), driver)
-    from tests.spark.rig.ours import our_sink  # noqa: PLC0415  the baseline runs without it
+    from tests.spark.rig.ours import our_database_sink, our_sink  # noqa: PLC0415  the baseline runs without it
 
-    return our_sink(settings, driver)
+    return our_database_sink(settings, driver) if settings.sink is Sink.DATABASE else our_sink(settings, driver)
 
 
 @dataclass(frozen=True)
