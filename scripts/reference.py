@@ -52,7 +52,7 @@ USES: Mapping[str, tuple[str, ...]] = {
     "Events, metrics, traces, probes": (
         *("Event", "EventHook", "log_event", "Counters", "PrometheusMetrics", "TransactionTracing", "ProbeServer"),
     ),
-    "Spark": ("EosKafkaSink", "SinkProgress"),
+    "Spark": ("EosKafkaSink", "EosDatabaseSink", "SinkProgress"),
     SEAMS: (),
     SIMULATOR: (),
 }

@@ -69,7 +69,7 @@ def test_a_claim_with_more_slots_leaves_a_row_for_each():
 def test_a_run_is_newer_than_all_that_left_a_trace(record_run):
     found = rows(7, 7, 7, 7)
     if record_run > 3:
-        with pytest.raises(LedgerRegressionError, match="has used another ledger.*backup"):
+        with pytest.raises(LedgerRegressionError, match=r"has used another ledger.*backup"):
             claimed(found, marker=SlotRow(entry(7)), record=RunRecord(record_run, "q-1"))
     token = StartQuestion(
         {slot: row.entry for slot, row in found.items()}, OURS, BATCH, record=RunRecord(record_run, "q-1")

@@ -41,6 +41,7 @@ RUN_BY: dict[str, tuple[int, list[str]]] = {
     ),
     "docs/how-to/serialisers.md": (2, ["tests/simulation/test_serialisers_page.py"]),
     "docs/how-to/several-topics.md": (1, ["tests/simulation/test_how_to_pages.py"]),
+    "docs/how-to/spark-database.md": (1, ["tests/simulation/test_how_to_pages.py"]),
     "docs/how-to/spark-sink.md": (2, ["tests/simulation/test_how_to_pages.py"]),
     "docs/how-to/testing-your-loop.md": (4, ["tests/simulation/test_testing_your_loop.py"]),
     "docs/how-to/tune.md": (1, ["tests/simulation/test_how_to_pages.py"]),

@@ -111,6 +111,17 @@ def test_the_first_sink_of_the_spark_page_is_checked_and_writes_each_batch(monke
     frame.writeStream.foreachBatch.assert_called_once_with(sink)
 
 
+def test_the_sink_of_the_page_on_tables_is_checked_and_writes_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    spark = importlib.import_module("eos_client.integration.spark")
+    checked: list[str] = []
+    monkeypatch.setattr(spark.EosDatabaseSink, "check", lambda sink: checked.append(sink.settings.sink_id))
+    frame = mock.MagicMock()
+    sink = run(HOW_TO / "spark-database.md", frame=frame)["sink"]
+    assert (checked, sink.settings.key, sink.settings.order_by) == (["bookings"], ("customer",), ("offset",))
+    frame.writeStream.foreachBatch.assert_called_once_with(sink)
+
+
 def test_the_sink_of_the_spark_page_is_closed_after_its_query() -> None:
     query = mock.MagicMock()
     numbers, sink = mock.MagicMock(), mock.MagicMock()

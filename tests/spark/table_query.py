@@ -82,7 +82,7 @@ class TableQuery:
     def ledger(self) -> dict[int, int]:
         """The next batch of each slot."""
         found = self.answer(f"SELECT slot, next_batch FROM eos_batches WHERE sink_id = '{self.sink_id}' AND slot >= 0")
-        return {slot: next_batch for slot, next_batch in sorted(found)}
+        return dict(sorted(found))
 
     def of_kind(self, kind: Any) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]

@@ -1,4 +1,4 @@
-"""One slot of one batch in a database, called as Spark's tasks call it: two attempts, zombies, connections that break."""
+"""One slot of one batch in a database, called as Spark's tasks call it: attempts, zombies, connections that break."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def until_written(sink, batch_id, batches, attempts_max=4):
     for _ in range(attempts_max):
         try:
             return sink.task(batch_id).write(0, batches())
-        except errors.EosError as error:
+        except errors.EosError as error:  # noqa: PERF203  # a few times
             failed = error
     raise failed
 

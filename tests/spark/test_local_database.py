@@ -201,12 +201,17 @@ def test_frames_that_are_not_deterministic_are_staged(query):
 
 # -- rows and columns --------------------------------------------------------------------------------------------------
 
-TYPES = "key text, b bytea, n bigint, d double precision, x numeric(20, 5), t timestamptz, u timestamp, day date, yes boolean"
+TYPES = (
+    "key text, b bytea, n bigint, d double precision, x numeric(20, 5), t timestamptz, u timestamp, day date, "
+    "yes boolean"
+)
 SCHEMA = "key string, b binary, n long, d double, x decimal(20, 5), t timestamp, u timestamp_ntz, day date, yes boolean"
 MOMENT = datetime(2026, 3, 29, 0, 30, 0, 123456, tzinfo=timezone.utc)
+DAY, FIRST_DAY = datetime(2026, 1, 2), datetime(1, 1, 1)  # noqa: DTZ001  # of a column without a time zone
+TEXT = '"a",\t\\N\n'
 ROWS = [
-    ('"a",\t\\N\n', bytes(range(256)), -(2**63), float("inf"), Decimal("1.50000"), MOMENT, datetime(2026, 1, 2), None, True),
-    ("", b"", 0, -0.1, Decimal("-99999999.00001"), MOMENT, datetime(1, 1, 1), date(1, 1, 1), False),
+    (TEXT, bytes(range(256)), -(2**63), float("inf"), Decimal("1.50000"), MOMENT, DAY, None, True),
+    ("", b"", 0, -0.1, Decimal("-99999999.00001"), MOMENT, FIRST_DAY, date(1, 1, 1), False),
     (None, None, None, None, None, None, None, None, None),
 ]  # fmt: skip
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tenacity
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.serialization import SerializationContext, StringDeserializer
+from sqlalchemy import Engine
 from typing_extensions import assert_type
 
 import eos_client
@@ -47,7 +48,7 @@ from eos_client.core.commit_gate import (
 )
 from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import InputPartition, InputPosition, ProducerLimits
-from eos_client.integration.spark import EosKafkaSink, SinkProgress
+from eos_client.integration.spark import EosDatabaseSink, EosKafkaSink, SinkProgress
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.observe import CommitSkipped, Counters, Event, SparkBatchWritten, TransactionCommitted, log_event
 from eos_client.ports import ClientLibrary, Clock, RevocationWork
@@ -492,6 +493,33 @@ def spark_sink(stream: Any) -> None:
         assert_type(progress.rows, int)
         assert_type(progress.as_dict(), dict[str, Any])
     assert_type(sink.close(), None)
+
+
+def spark_database_sink(stream: Any, make_engine: Callable[[], Engine]) -> None:
+    sink = EosDatabaseSink("postgresql+psycopg://billing@localhost/billing", "bookings", sink_id="bookings")
+    stream.writeStream.foreachBatch(sink).option("checkpointLocation", "/checkpoints/bookings").start()
+    assert_type(sink.progress(), SinkProgress | None)
+    assert_type(sink.check(), None)
+    assert_type(sink.close(), None)
+    EosDatabaseSink(
+        make_engine,
+        "billing.bookings",
+        sink_id="bookings",
+        slots=8,
+        key=["customer", "region"],
+        order_by="offset",
+        use_copy=False,
+        stable_input="stage",
+        stage_dir="/stage",
+        adopt_ledger="0123456789ab",
+        accept_batch="0123456789ab",
+        ledger_table="billing.eos_batches",
+        query_id="bookings-v1",
+        timeout_s=10.0,
+        hook=observe,
+        on_step=executor_step,
+        on_driver_step=driver_step,
+    )
 
 
 def spark_sink_with_every_option() -> EosKafkaSink:

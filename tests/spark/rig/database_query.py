@@ -20,12 +20,12 @@ class DatabaseQuery(ClusterQuery):
         self._engine = create_engine(direct_url or url)
         super().__init__(url, directory, Sink.DATABASE, **settings)
 
-    def _create_output(self, bootstrap: str, name: str) -> None:  # noqa: ARG002
+    def _create_output(self, bootstrap: str, name: str) -> None:
         columns = "seq bigserial, key text, value text, number bigint"
         with self._engine.begin() as connection:
             connection.execute(text(f'CREATE TABLE "{name}" ({columns})'))
 
-    def judge(self, broker_log: str = "") -> Outcome:  # noqa: ARG002
+    def judge(self, broker_log: str = "") -> Outcome:
         """Judge the rows in the order in which they were inserted."""
         told = self.settings
         inputs = [Stored(number % told.keys, number, str(number).encode()) for number in range(told.total)]
