@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
 from eos_client import errors
@@ -216,67 +216,75 @@ class SlotRule:
 
 _REFUSE = SlotDecision.REFUSE
 _ADOPT = "start it once with the adopt_ledger token that a refused start prints"
+_SLOT_RULES: tuple[SlotRule, ...] = (
+    SlotRule(
+        lambda q: q.entry is None,
+        _REFUSE,
+        "its ledger entry is gone ({gone}), so it is unknown whether it was written. Find out what "
+        "{output} holds, then {adopt}",
+        errors.LedgerMissingError,
+    ),
+    SlotRule(
+        lambda q: q.known_entry.is_bare,
+        _REFUSE,
+        "its ledger entry {bare}, find out what {output} holds, then {adopt}",
+        errors.LedgerUnreadableError,
+    ),
+    SlotRule(
+        lambda q: q.known_entry.identity.query_id != q.identity.query_id,
+        _REFUSE,
+        "the ledger belongs to another query; deleting the checkpoint also gives the query a new id, and its batch "
+        "ids restart at 0. Give this query a sink_id of its own, or {adopt}",
+        errors.LedgerForeignError,
+    ),
+    SlotRule(
+        lambda q: q.known_entry.identity.topic != q.identity.topic,
+        _REFUSE,
+        "the ledger counts what was written to another {kind}: a newer driver has changed it, or two sinks "
+        "share a sink_id. Restart the query, or give each sink a sink_id of its own",
+        errors.TopicChangedError,
+    ),
+    SlotRule(
+        lambda q: q.known_entry.identity.slotting != q.identity.slotting,
+        _REFUSE,
+        "the ledger was written with another number of slots (or slot function). Restart the query",
+        errors.SlotsChangedError,
+    ),
+    SlotRule(
+        lambda q: q.known_entry.next_batch < q.floor,
+        _REFUSE,
+        "the ledger is below what this run has seen committed: {went_back}. Find out why, then {adopt}",
+        errors.LedgerRegressionError,
+    ),
+    SlotRule(
+        lambda q: q.known_entry.is_ahead_of(q.batch_id),
+        _REFUSE,
+        "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is "
+        "an old copy. Let this query end. If no other driver runs it, start it again; if that is refused, too, "
+        "restore the newest checkpoint",
+        errors.LedgerAheadError,
+    ),
+    SlotRule(
+        lambda q: q.committed and q.differs and not q.accepts,
+        _REFUSE,
+        "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), "
+        "uuid(), a changed source or lookup), or the sink was called twice for the batch. Make the query "
+        'deterministic, or set stable_input="stage"; a restart says how this batch can be ended',
+        errors.BatchContentError,
+    ),
+    SlotRule(lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),
+    SlotRule(lambda _: True, SlotDecision.WRITE, "this batch was not committed"),
+)
+"""In their reasons stand names of `LedgerWords`, and ``adopt``."""
+
 
 def slot_rules(words: LedgerWords) -> tuple[SlotRule, ...]:
     """Return the rules of one slot of one batch, first match wins, in the words of the ledger's place."""
-    return (
-        SlotRule(
-            lambda q: q.entry is None,
-            _REFUSE,
-            f"its ledger entry is gone ({words.gone}), so it is unknown whether it was written. Find out what "
-            f"{words.output} holds, then {_ADOPT}",
-            errors.LedgerMissingError,
-        ),
-        SlotRule(
-            lambda q: q.known_entry.is_bare,
-            _REFUSE,
-            f"its ledger entry {words.bare}, find out what {words.output} holds, then {_ADOPT}",
-            errors.LedgerUnreadableError,
-        ),
-        SlotRule(
-            lambda q: q.known_entry.identity.query_id != q.identity.query_id,
-            _REFUSE,
-            "the ledger belongs to another query; deleting the checkpoint also gives the query a new id, and its batch "
-            f"ids restart at 0. Give this query a sink_id of its own, or {_ADOPT}",
-            errors.LedgerForeignError,
-        ),
-        SlotRule(
-            lambda q: q.known_entry.identity.topic != q.identity.topic,
-            _REFUSE,
-            f"the ledger counts what was written to another {words.kind}: a newer driver has changed it, or two sinks "
-            "share a sink_id. Restart the query, or give each sink a sink_id of its own",
-            words.changed,
-        ),
-        SlotRule(
-            lambda q: q.known_entry.identity.slotting != q.identity.slotting,
-            _REFUSE,
-            "the ledger was written with another number of slots (or slot function). Restart the query",
-            errors.SlotsChangedError,
-        ),
-        SlotRule(
-            lambda q: q.known_entry.next_batch < q.floor,
-            _REFUSE,
-            f"the ledger is below what this run has seen committed: {words.went_back}. Find out why, then {_ADOPT}",
-            errors.LedgerRegressionError,
-        ),
-        SlotRule(
-            lambda q: q.known_entry.is_ahead_of(q.batch_id),
-            _REFUSE,
-            "the ledger is past this batch: another driver of this query has gone on meanwhile, or the checkpoint is "
-            "an old copy. Let this query end. If no other driver runs it, start it again; if that is refused, too, "
-            "restore the newest checkpoint",
-            errors.LedgerAheadError,
-        ),
-        SlotRule(
-            lambda q: q.committed and q.differs and not q.accepts,
-            _REFUSE,
-            "the batch was committed with other rows than this re-run has: the query is not deterministic (rand(), "
-            "uuid(), a changed source or lookup), or the sink was called twice for the batch. Make the query "
-            'deterministic, or set stable_input="stage"; a restart says how this batch can be ended',
-            errors.BatchContentError,
-        ),
-        SlotRule(lambda q: q.committed, SlotDecision.SKIP, "this batch was committed before"),
-        SlotRule(lambda _: True, SlotDecision.WRITE, "this batch was not committed"),
+    named = {**asdict(words), "adopt": _ADOPT}
+    changed = {errors.TopicChangedError: words.changed}
+    return tuple(
+        replace(rule, reason=rule.reason.format_map(named), error=changed.get(rule.error, rule.error))
+        for rule in _SLOT_RULES
     )
 
 

@@ -84,6 +84,7 @@ def book(connection: Connection, records: list[Any]) -> None: ...
     "docs_how_to_replay_2": _PRICE_OF_A_RECORD,
     "docs_how_to_replay_3": _REPLAY,
     "docs_how_to_secure_clusters_0": "def fetch_token() -> tuple[str, float]: ...",
+    "docs_how_to_spark_database_0": _FRAME,
     "docs_how_to_spark_sink_0": _FRAME,
     "docs_how_to_spark_sink_1": """
 from typing import Any
