@@ -20,6 +20,8 @@ from eos_client.integration.spark.database_settings import DatabaseSettings
 from eos_client.integration.spark.database_task import DatabaseTask
 from eos_client.integration.spark.status import SlotOutcome
 from eos_client.integration.spark.table_columns import SLOT
+from eos_client.integration.sql.sql_batch_ledger import SlotTransaction
+from eos_client.position_store import StoreUnavailableError
 from tests.databases.breaking_connections import Driver, Fault, Statement, first
 from tests.support.waiting import wait_for
 
@@ -210,6 +212,34 @@ def test_a_sibling_that_meets_a_unique_constraint_finds_the_slot_written(sink):
     assert ended().outcome is SIBLING
     refused = sink.task(1).write(0, arrow(0, 5))
     assert (refused.outcome, refused.error) == (REFUSED, "OutputRefusedError")
+
+
+def test_a_commit_that_takes_effect_late_is_waited_for(sink, monkeypatch):
+    begun = []
+    commit = SlotTransaction.commit
+
+    def lose_the_answer(transaction):
+        begun.append(threading.Timer(1.0, commit, [transaction]))
+        begun[0].start()
+        raise StoreUnavailableError("the connection was lost")
+
+    monkeypatch.setattr(SlotTransaction, "commit", lose_the_answer)
+    monkeypatch.setattr(SlotTransaction, "close", lambda _: None)
+    status = sink.task(0).write(0, arrow(0, 250))
+    begun[0].join()
+    assert (status.outcome, status.resolved) == (WRITTEN, True)
+    assert sink.numbers() == list(range(250))
+
+
+def test_what_goes_wrong_before_the_rows_come_is_not_the_databases(sink):
+    def broken():
+        yield from arrow(0, 100)
+        raise ArithmeticError("upstream")
+
+    with pytest.raises(ArithmeticError, match="upstream"):
+        sink.task(0).write(0, broken())
+    assert sink.numbers() == []
+    assert sink.task(0).write(0, arrow(0, 250)).outcome is WRITTEN
 
 
 def test_rows_of_another_slot_are_refused(sink):
