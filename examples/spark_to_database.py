@@ -6,7 +6,7 @@
     CREATE TABLE invoices (customer text, order_id text, gross numeric(12, 2), partition_id int, record_offset bigint)
 
 Topic and table must exist; the table needs no unique constraint. Kill it at any moment and start it again with the same
-checkpoint and sink id. Started by python, it downloads Spark's Kafka connector the first time.
+checkpoint. Started by python, it downloads Spark's Kafka connector the first time.
 """
 
 from __future__ import annotations
@@ -51,21 +51,14 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("bootstrap", "input", "database", "table", "checkpoint"):
         options.add_argument(f"--{name}", required=True)
-    options.add_argument("--slots", type=int, default=4, help="transactions a batch; 1: a batch is atomic")
-    options.add_argument("--sink-id", default="invoices", help="who writes: one running stream for each")
     given = options.parse_args()
 
     try:
         sink = EosDatabaseSink(
-            given.database,
-            given.table,
-            sink_id=given.sink_id,
-            slots=given.slots,
-            key="customer",
-            order_by="record_offset",
+            given.database, given.table, sink_id=given.table, key="customer", order_by="record_offset"
         )
         sink.check()
-        source = session(given.sink_id).readStream.format("kafka").option("kafka.bootstrap.servers", given.bootstrap)
+        source = session(given.table).readStream.format("kafka").option("kafka.bootstrap.servers", given.bootstrap)
         source = source.option("subscribe", given.input).option("startingOffsets", "earliest")
         source = source.option("maxOffsetsPerTrigger", 100_000).option("kafka.isolation.level", "read_committed")
         stream = rows(source.load()).writeStream.foreachBatch(sink)
