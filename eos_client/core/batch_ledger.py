@@ -281,9 +281,12 @@ _SLOT_RULES: tuple[SlotRule, ...] = (
 def slot_rules(words: LedgerWords) -> tuple[SlotRule, ...]:
     """Return the rules of one slot of one batch, first match wins, in the words of the ledger's place."""
     named = {**asdict(words), "adopt": _ADOPT}
-    changed = {errors.TopicChangedError: words.changed}
     return tuple(
-        replace(rule, reason=rule.reason.format_map(named), error=changed.get(rule.error, rule.error))
+        replace(
+            rule,
+            reason=rule.reason.format_map(named),
+            error=words.changed if rule.error is errors.TopicChangedError else rule.error,
+        )
         for rule in _SLOT_RULES
     )
 

@@ -45,7 +45,11 @@ def plain_task(batches: Iterator[pa.RecordBatch], dsn: str) -> Iterator[pa.Recor
 
 def plain(dsn: str) -> Callable[[DataFrame, int], None]:
     """The function of foreachBatch that protects nothing."""
-    return lambda frame, _: frame.mapInArrow(partial(plain_task, dsn=dsn), "done int").collect() and None
+
+    def write(frame: DataFrame, _: int) -> None:
+        frame.mapInArrow(partial(plain_task, dsn=dsn), "done int").collect()
+
+    return write
 
 
 def timed(sink: Callable[[DataFrame, int], Any], seconds: list[float]) -> Callable[[DataFrame, int], None]:
