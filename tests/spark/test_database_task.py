@@ -24,6 +24,7 @@ from eos_client.integration.sql.sql_batch_ledger import SlotTransaction
 from eos_client.position_store import StoreUnavailableError
 from tests.databases.breaking_connections import Driver, Fault, Statement, first
 from tests.support.waiting import wait_for
+from tests.verification.commit_cutter import CommitCutter
 
 IDENTITY = SinkIdentity("q", 1, 100, "numbers")
 WRITTEN, SKIPPED, FENCED = SlotOutcome.WRITTEN, SlotOutcome.SKIPPED, SlotOutcome.RUN_FENCED
@@ -271,6 +272,26 @@ def test_an_older_drivers_marker_stays_where_it_is(sink):
     assert (shown.entry.run, shown.entry.next_batch) == (2, 1)
 
 
+def test_commits_that_are_cut_neither_lose_nor_double_a_row(postgres_server, monkeypatch):
+    url = sa.make_url(postgres_server.url)
+    with CommitCutter(url.port or 0, seed=5) as cutter:
+        proxied = url.set(port=cutter.port)
+        sink = Sink(str(proxied), sa.create_engine(proxied, poolclass=sa.NullPool), monkeypatch)
+        sink.claim()
+
+        def cut(step, *_):
+            if step == "moved":
+                cutter.cut_next(1)
+
+        statuses = [
+            until_written(sink, batch_id, partial(arrow, 50 * batch_id, 50 * batch_id + 50), on_step=cut)
+            for batch_id in range(20)
+        ]
+        assert cutter.cuts >= 20
+        assert 0 < sum(status.resolved for status in statuses) < cutter.cuts
+        assert sink.numbers() == list(range(1000))
+
+
 # -- connections that break, on SQLite ---------------------------------------------------------------------------------
 
 LOST = (Fault.LOST, Fault.LOST_AFTER)
@@ -290,11 +311,11 @@ def breaking(tmp_path, monkeypatch):
     return Numbers(tmp_path, monkeypatch)
 
 
-def until_written(sink, batch_id, batches, attempts_max=4):
+def until_written(sink, batch_id, batches, attempts_max=10, **options):
     """As Spark repeats a task that failed."""
     for _ in range(attempts_max):
         try:
-            return sink.task(batch_id).write(0, batches())
+            return sink.task(batch_id, **options).write(0, batches())
         except errors.EosError as error:  # noqa: PERF203  # a few times
             failed = error
     raise failed
