@@ -22,6 +22,8 @@ _FAULTS = (
     *("SQLITE_NOMEM", "SQLITE_PROTOCOL", "SQLITE_INTERRUPT"),
 )
 """The server is read-only, has no room or no memory, stops, or cannot read its files: no record is to blame."""
+_NO_SQLSTATE = "HY000"
+"""MySQL's SQLSTATE of errors that have none: its number says more."""
 _MYSQL_LOST = frozenset({"2006", "2013", "2055", "1053", "4031"})
 """MySQL's numbers: server has gone away, lost connection, shutdown in progress, disconnected by the server."""
 
@@ -30,7 +32,7 @@ def code_of(error: BaseException) -> str:
     """Return the SQLSTATE of a driver's error, or its number, or its name in SQLite; empty where it has none."""
     raised = error.orig if isinstance(error, exc.DBAPIError) else error
     for name in ("sqlstate", "pgcode", "sqlite_errorname"):
-        if found := getattr(raised, name, None):
+        if (found := getattr(raised, name, None)) and found != _NO_SQLSTATE:
             return str(found)
     if type(raised).__module__ == "sqlite3":  # before Python 3.11
         return "SQLITE_BUSY" if "locked" in str(raised) else "SQLITE_ERROR"
