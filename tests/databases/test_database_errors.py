@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import pymysql
 import pytest
 from sqlalchemy import exc
 
 from eos_client.integration.sql.database_errors import code_of, is_conflict, is_lost
 
 
+class DriverError(Exception):
+    """An error as PyMySQL raises it: its number first; newer versions give it a ``sqlstate``."""
+
+    def __init__(self, number: int, sqlstate: str | None) -> None:
+        super().__init__(number, "refused")
+        self.sqlstate = sqlstate
+
+
 def raised(number: int, sqlstate: str | None) -> exc.DBAPIError:
-    error = pymysql.err.OperationalError(number, "refused")
-    if sqlstate is not None:
-        error.sqlstate = sqlstate  # type: ignore[attr-defined]
-    return exc.OperationalError("SELECT 1", None, error)
+    return exc.OperationalError("SELECT 1", None, DriverError(number, sqlstate))
 
 
 @pytest.mark.parametrize("sqlstate", [None, "HY000"])
