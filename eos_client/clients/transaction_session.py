@@ -367,7 +367,8 @@ class TransactionSession:
             self._is_closing = True
             self._lifecycle.on(TransactionEvent.CLOSING)
         else:
-            with suppress(errors.EosError):  # which is reported to the block
+            # An EosError is reported to the block; what a callback has raised waits, because the group is left first.
+            with suppress(errors.EosError), self.producer.library.callback_errors.deferred(until_later=True):
                 self.resolve_left_block()
 
     def prepare_producer_close(self) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from eos_client import EosConfig, ExactlyOnceLoop, Outcome, OutputRecord
+from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, Outcome, OutputRecord
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.observe import TransactionAborted
+from eos_client.testing import SimulatedCluster
 from tests.interruption import BrokenOffError
 from tests.simulation.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.interception import close_the_gate
-from tests.support.protocols import COOPERATIVE, PROTOCOLS
+from tests.support.protocols import COOPERATIVE, PROTOCOLS, settings_of
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -121,6 +125,66 @@ def test_a_held_transaction_that_is_aborted_for_a_close_leaves_nothing_for_its_r
     assert stage.cluster.committed(GROUP) == {}
     stage.copy_the_rest(stage.producer(), stage.subscribed())
     assert stage.outputs == stage.inputs
+
+
+class OwnError(Exception):
+    """What a callback of the application raises."""
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_consumer_leaves_its_group_whatever_callbacks_of_its_last_block_have_raised(protocol):
+    cluster, due = SimulatedCluster(seed=1), set[str]()
+    cluster.create_topic(SOURCE, 2)
+    cluster.create_topic(SINK)
+
+    def raising(client: str) -> Callable[[object], None]:
+        def callback(_: object) -> None:
+            if client in due:
+                due.remove(client)
+                raise OwnError(client)
+
+        return callback
+
+    made = {"factory": cluster.consumer, "clock": cluster.clock}
+    group = {"bootstrap.servers": "simulated", "group.id": GROUP, **settings_of(protocol)}
+    consumer = EosConsumer({**group, "stats_cb": raising("consumer"), "statistics.interval.ms": 500}, **made)
+    producer = EosProducer(
+        {"bootstrap.servers": "simulated", "client.id": "p", "transactional.id": "t", "error_cb": raising("producer")},
+        factory=cluster.producer,
+        clock=cluster.clock,
+    )
+    consumer.subscribe([SOURCE])
+    producer.init_transactions()
+    with producer.transaction(consumer):
+        consumer.consume(10, 1)
+    cluster.write(SOURCE, [b"1", b"2"])
+
+    def block() -> None:
+        with producer.transaction(consumer) as txn:
+            for record in consumer.consume(10, 1):
+                txn.produce(SINK, record.value())
+            cluster.advance(5)
+            cluster.revoke((SOURCE, 1))
+            cluster.advance(5)
+            cluster.report_error("_TRANSPORT", "p")
+            due.update({"producer", "consumer"})
+
+    with pytest.raises(OwnError):
+        block()
+    with suppress(OwnError):
+        consumer.close()
+    cluster.give_back()
+    with EosConsumer(group, **made) as successor:
+        successor.subscribe([SOURCE])
+        wait_for(
+            lambda: len(successor.assignment()) == 2,
+            "both partitions",
+            lambda: successor.poll(0.1),
+            timeout_s=60.0,
+            clock=cluster.clock,
+        )
+    with suppress(OwnError):
+        producer.close()
 
 
 def test_a_block_without_work_serves_the_events_of_its_producer(stage):
