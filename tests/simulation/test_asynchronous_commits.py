@@ -12,6 +12,7 @@ from eos_client.observe import CommitRefused
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.simulation.simulated_stage import GROUP, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate
 from tests.support.protocols import CONSUMER, PROTOCOLS
 
 PLACE = PartitionKey("orders", 0)
@@ -49,6 +50,34 @@ class Application:
     @property
     def committed(self) -> dict[PartitionKey, int]:
         return self.cluster.committed()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("is_held", [False, True], ids=["refused", "held by the gate"])
+@pytest.mark.parametrize("then", ["another partition", "close", "revocation"])
+def test_a_commit_that_a_seek_takes_back_is_not_repeated(protocol, is_held, then):
+    stage = SimulatedStage(protocol)
+    consumer = stage.subscribed()
+    records = stage.collect(consumer, 4)
+    if is_held:
+        close_the_gate(consumer)
+    else:
+        stage.cluster.refuse("OffsetCommit", "REBALANCE_IN_PROGRESS")
+    consumer.commit(offsets=[TopicPartition(SOURCE, 0, 2)])
+    consumer.pause(consumer.assignment())
+    for _ in range(3):
+        consumer.poll(0.1)
+    consumer.seek(TopicPartition(SOURCE, 0, 0))
+    if then == "another partition":
+        consumer.commit(message=next(record for record in records if record.partition() == 1))
+        consumer.poll(1.0)
+    elif then == "revocation":
+        stage.cluster.revoke((SOURCE, 0))
+        for _ in range(100):
+            consumer.poll(0.1)
+        assert stage.named("partitions_revoked")
+    consumer.close()
+    assert stage.cluster.committed(GROUP).get(PartitionKey(SOURCE, 0)) is None
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def test_a_consumer_leaves_its_group_whatever_callbacks_of_its_last_block_have_r
 
         return callback
 
-    made = {"factory": cluster.consumer, "clock": cluster.clock}
+    made: dict[str, Any] = {"factory": cluster.consumer, "clock": cluster.clock}
     group = {"bootstrap.servers": "simulated", "group.id": GROUP, **settings_of(protocol)}
     consumer = EosConsumer({**group, "stats_cb": raising("consumer"), "statistics.interval.ms": 500}, **made)
     producer = EosProducer(

@@ -258,6 +258,7 @@ class ConfluentConsumer:
         self.library.raw.seek(partition)
         key, state = input_partition(partition), self.table.state
         if partition.offset >= 0 or partition.offset == BEGINNING:
+            self.plain.take_back(key, partition.offset)
             state = apply(state, WorkTakenBack(key, partition.offset))
         self.table.state = apply(state, _choice(partition))
         self.table.resume_due()

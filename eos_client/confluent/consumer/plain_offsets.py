@@ -63,6 +63,12 @@ class PlainOffsets:
         for partition in partitions:
             self.pending.pop(partition, None)
 
+    def take_back(self, partition: InputPartition, offset: int) -> None:
+        """Forget what is pending beyond ``offset``: the application has sought back to there."""
+        pending = self.pending.get(partition)
+        if pending is not None and pending.offset > offset:
+            del self.pending[partition]
+
     def record_commit(self, partition: InputPartition, offset: int) -> None:
         """Record that ``offset`` was committed; another one that is pending for ``partition`` still is."""
         pending = self.pending.get(partition)
