@@ -313,7 +313,7 @@ def _exit_codes() -> str:
 
 EXAMPLES = (
     *("hand_written_loop", "survive_a_rebalance", "orders_to_rows_and_receipts"),
-    *("consume_transform_produce", "spark_foreach_batch"),
+    *("consume_transform_produce", "spark_foreach_batch", "spark_to_database"),
 )
 """In the order of the page: those that need no broker first."""
 

@@ -19,7 +19,7 @@ RUNNABLE = ("python", "py", "sh", "bash", "shell", "console")
 
 RUN_BY: dict[str, tuple[int, list[str]]] = {
     "README.md": (4, ["tests/kafka/test_readme.py"]),
-    "docs/examples.md": (10, ["tests/pages/test_examples.py"]),
+    "docs/examples.md": (12, ["tests/pages/test_examples.py"]),
     "docs/explanation/why.md": (1, ["tests/simulation/test_readme.py"]),
     "docs/tutorial/first-program.md": (11, ["tests/kafka/test_tutorial.py"]),
     "docs/how-to/asyncio.md": (1, ["tests/simulation/test_async_loop.py"]),

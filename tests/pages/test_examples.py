@@ -18,6 +18,7 @@ ALONE = [command for command in COMMANDS if "--bootstrap" not in command]
 RUN_ELSEWHERE = {
     "consume_transform_produce.py": "tests/cli/test_run_command.py",
     "spark_foreach_batch.py": "tests/spark/test_example.py",
+    "spark_to_database.py": "tests/spark/test_example.py",
 }
 """Those that need a broker, and the tests that run them on one."""
 
