@@ -143,6 +143,7 @@ def test_the_verdict_sees_each_way_to_be_wrong(cluster: Any, outputs: Any, offse
     assert verdict_on(cluster, outputs, committed_offset=offset)[1] == [failed]
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(450)
 def test_the_demo_with_a_database_counts_each_row_once(cluster: Any, lines_file: Path, eos_client: Any) -> None:
     demo = eos_client("demo", "--database", "--input", str(lines_file), "--seconds", "3")
