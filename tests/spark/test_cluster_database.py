@@ -63,7 +63,9 @@ def test_tasks_that_die_at_their_commit_are_repeated_and_write_once(database):
     assert_exact(stage)
 
 
+@pytest.mark.soak
 def test_a_zombie_driver_adds_no_row_and_ends_as_fenced(database):
+    """Where the freeze meets a slot between its move and its COMMIT, the successor is refused until that has ended."""
     stage = database(batches=8, pace_s=0.3)
     zombie, successor = zombie_driver(stage, "written")
     assert zombie.wait(ZOMBIE_TIMEOUT_S) == 1
