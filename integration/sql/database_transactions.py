@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 import tenacity
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Transaction
 from sqlalchemy.exc import IntegrityError
 
-from eos_client.integration.sql.database_errors import is_conflict
+from eos_client.integration.sql.database_errors import commit_was_refused, is_conflict, text_of
+from eos_client.position_store import StoreRefusedError, StoreUnavailableError
 
 T = TypeVar("T")
 
@@ -48,6 +49,15 @@ def repeated_after_conflicts(engine: Engine, work: Callable[[Connection], T]) ->
     )
     done: T = retrying(lambda: once(engine, work))
     return done
+
+
+def commit(transaction: Transaction) -> None:
+    """Commit. Raises StoreUnavailableError where it may have taken effect, StoreRefusedError where it did not."""
+    try:
+        transaction.commit()
+    except Exception as error:
+        refused = StoreRefusedError if commit_was_refused(error) else StoreUnavailableError
+        raise refused(text_of(error, "COMMIT failed")) from error
 
 
 def once(engine: Engine, work: Callable[[Connection], T]) -> T:

@@ -17,8 +17,8 @@ from eos_client.core.batch_ledger import LedgerEntry
 from eos_client.errors import EosError
 from eos_client.integration.sql.batch_rows import MARKER, BatchRows, ledger_table
 from eos_client.integration.sql.bulk_rows import RowsWriter, rows_writer
-from eos_client.integration.sql.database_errors import commit_was_refused, is_databases_fault, store_error, text_of
-from eos_client.integration.sql.database_transactions import begin_at_once, once, repeated_after_conflicts
+from eos_client.integration.sql.database_errors import is_databases_fault, store_error, text_of
+from eos_client.integration.sql.database_transactions import begin_at_once, commit, once, repeated_after_conflicts
 from eos_client.integration.sql.table_checks import (
     check_engine,
     name_and_schema,
@@ -26,7 +26,7 @@ from eos_client.integration.sql.table_checks import (
     require_rollback,
     require_table,
 )
-from eos_client.position_store import StoreChangedError, StoreError, StoreRefusedError, StoreUnavailableError
+from eos_client.position_store import StoreChangedError, StoreError
 
 T = TypeVar("T")
 
@@ -166,11 +166,7 @@ class SlotTransaction:
 
     def commit(self) -> None:
         """Commit. Raises StoreUnavailableError where it may have taken effect, StoreRefusedError where it did not."""
-        try:
-            self._root.commit()
-        except Exception as error:
-            refused = StoreRefusedError if commit_was_refused(error) else StoreUnavailableError
-            raise refused(text_of(error, "COMMIT failed")) from error
+        commit(self._root)
         self._was_committed = True
 
     def close(self) -> None:

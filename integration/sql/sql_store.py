@@ -16,12 +16,10 @@ from eos_client.core.offset_claims import ClaimRefusedError, Move, Position, cla
 from eos_client.errors import ConfigurationError, TransactionStateError
 from eos_client.integration.sql.database_errors import (
     code_of,
-    commit_was_refused,
     is_lost,
     store_error,
-    text_of,
 )
-from eos_client.integration.sql.database_transactions import begin_at_once, repeated_after_conflicts
+from eos_client.integration.sql.database_transactions import begin_at_once, commit, repeated_after_conflicts
 from eos_client.integration.sql.header_texts import encode_headers
 from eos_client.integration.sql.offsets_table import NAME_LENGTH_MAX, OffsetRows, dead_letter_table, offsets_table
 from eos_client.integration.sql.table_checks import (
@@ -37,7 +35,6 @@ from eos_client.position_store import (
     StoreError,
     StoreMisusedError,
     StoreRefusedError,
-    StoreUnavailableError,
     StoreUnfitError,
 )
 
@@ -118,11 +115,7 @@ class SqlTransaction:
     def _commit(self) -> None:
         self._require_whole()
         self._guard.is_ending = True
-        try:
-            self._root.commit()
-        except Exception as error:
-            refused = StoreRefusedError if commit_was_refused(error) else StoreUnavailableError
-            raise refused(text_of(error, "COMMIT failed")) from error
+        commit(self._root)
         self._was_committed = True
 
     def _require_whole(self) -> None:
