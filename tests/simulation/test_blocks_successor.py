@@ -74,20 +74,22 @@ class _GivenUpError(Exception):
     """Makes a block abort."""
 
 
+def aborted(strike, steps=None):
+    """An application whose block is struck while it aborts."""
+    stage = SimulatedStage(records=4, partitions=1)
+    producer, consumer = stage.producer(), stage.subscribed()
+    block = producer.transaction(consumer)
+    block.__enter__()
+    for message in stage.collect(consumer, 4):
+        producer.produce(SINK, message.value())
+    with suppress(strike.error), strike.armed(steps):
+        block.__exit__(_GivenUpError, _GivenUpError(), None)
+    return stage, producer, consumer
+
+
 @pytest.mark.parametrize("closes", [False, True], ids=["stays", "is closed"])
 @strides(EVERY_STEP)
 def test_what_a_broken_off_abort_leaves_is_finished_before_another_producer_goes_on(closes, first):
-    def aborted(strike, steps=None):
-        stage = SimulatedStage(records=4, partitions=1)
-        producer, consumer = stage.producer(), stage.subscribed()
-        block = producer.transaction(consumer)
-        block.__enter__()
-        for message in stage.collect(consumer, 4):
-            producer.produce(SINK, message.value())
-        with suppress(StrikeError), strike.armed(steps):
-            block.__exit__(_GivenUpError, _GivenUpError(), None)
-        return stage, producer, consumer
-
     for (stage, producer, consumer), strike in struck_runs(aborted, EVERY_STEP, first=first, steps_min=300):
         other = stage.producer(transactional_id="another")
         if closes:
@@ -102,17 +104,6 @@ def test_what_a_broken_off_abort_leaves_is_finished_before_another_producer_goes
 @strides(EVERY_STEP)
 def test_an_abort_that_a_handler_ends_by_an_error_of_ours_is_finished_by_the_next_block(first):
     """A signal handler may raise any exception: one of this package is not taken for what the abort has raised."""
-
-    def aborted(strike, steps=None):
-        stage = SimulatedStage(records=4, partitions=1)
-        producer, consumer = stage.producer(), stage.subscribed()
-        block = producer.transaction(consumer)
-        block.__enter__()
-        for message in stage.collect(consumer, 4):
-            producer.produce(SINK, message.value())
-        with suppress(AbortableError), strike.armed(steps):
-            block.__exit__(_GivenUpError, _GivenUpError(), None)
-        return stage, producer, consumer
 
     def kind(number):
         return StepStrike(number, AbortableError)
