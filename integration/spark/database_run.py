@@ -18,13 +18,14 @@ from eos_client.core.batch_claims import Claim, SlotRow, check_run, plan_claim
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.core.batch_ledger_start import RunRecord, StartQuestion
 from eos_client.core.replayed_batch import ReplayedBatch
-from eos_client.errors import ConfigurationError, RunFencedError
+from eos_client.errors import RunFencedError
 from eos_client.integration.spark import preflight
 from eos_client.integration.spark.checkpoint_folder import RunRecords
 from eos_client.integration.spark.database_settings import DatabaseSettings, engine_of, owner_name
 from eos_client.integration.spark.database_task import DatabaseTask, named_store_errors
 from eos_client.integration.spark.progress import SinkProgress, StepClock
 from eos_client.integration.spark.rows import spread_by
+from eos_client.integration.spark.run_checks import require_another_batch, require_free
 from eos_client.integration.spark.settings import DriverStepObserver, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
 from eos_client.integration.spark.spark_query import RunningQuery, check_recomputation, tuned_session
@@ -140,12 +141,7 @@ class DatabaseRun:
         """
         if self._fenced:
             raise RunFencedError(self._fenced)
-        if batch_id == self.progress.last_batch_id:
-            raise ConfigurationError(
-                f"sink {self.settings.sink_id!r} was called a second time for batch {batch_id}, which it has written: "
-                "one ledger entry stands for a whole batch. Unite the frames (unionByName) and call the sink once, or "
-                "give each frame a sink with a sink_id of its own."
-            )
+        require_another_batch(self.settings.sink_id, batch_id, self.progress.last_batch_id)
         clock = StepClock()
         try:
             statuses = self._attempt(frame, batch_id, clock)
@@ -216,17 +212,8 @@ def enter_run(run: DatabaseRun, frame: DataFrame, batch_id: int) -> None:
     key = _key_of(run.settings)
     with _LOCK:
         before = _RUNS.get(key)
-        if before is not None and before.query == run.query:
-            used = before.settings
-            raise ConfigurationError(
-                f"sink_id {used.sink_id!r} is in use by another sink of this query (table={used.table!r}, "
-                f"slots={used.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the "
-                "other sink to change its settings."
-            )
-        if run.query in _SUPERSEDED:
-            raise RunFencedError(
-                f"another query of this process has taken sink {run.settings.sink_id!r} over: let this query end."
-            )
+        used = None if before is None else (before.query, f"table={before.settings.table!r}", before.settings.slots)
+        require_free(run.settings.sink_id, run.query, used, _SUPERSEDED)
         started = run.start(frame, batch_id)
         if before is not None:
             _SUPERSEDED.append(before.query)

@@ -10,6 +10,7 @@ from eos_client.integration.spark import database_run, preflight
 from eos_client.integration.spark.database_settings import Database, DatabaseSettings, engine_of, portable
 from eos_client.integration.spark.database_task import named_store_errors
 from eos_client.integration.spark.progress import SinkProgress
+from eos_client.integration.spark.rows import column_names
 from eos_client.integration.spark.settings import DriverStepObserver, StepObserver
 from eos_client.integration.spark.spark_query import running_query
 from eos_client.integration.sql.target_table import require_durable, target_table
@@ -72,8 +73,8 @@ class EosDatabaseSink:
             sink_id,
             slots,
             ledger_table,
-            key=_names(key),
-            order_by=_names(order_by),
+            key=column_names(key),
+            order_by=column_names(order_by),
             use_copy=use_copy,
             stable_input=stable_input,
             stage_dir=stage_dir,
@@ -124,7 +125,3 @@ class EosDatabaseSink:
         A query that starts again claims the ledger anyway.
         """
         database_run.leave_run(self.settings)
-
-
-def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    return (given,) if isinstance(given, str) else tuple(given or ())

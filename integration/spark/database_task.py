@@ -28,7 +28,7 @@ from eos_client.integration.spark.content_count import ContentCount
 from eos_client.integration.spark.database_settings import DatabaseSettings, table_of
 from eos_client.integration.spark.progress import StepClock
 from eos_client.integration.spark.settings import StepObserver
-from eos_client.integration.spark.status import SlotOutcome, SlotStatus, public_name
+from eos_client.integration.spark.status import NOT_REPEATABLE, SlotOutcome, SlotStatus, public_name
 from eos_client.integration.spark.table_columns import check_slots, written_columns
 from eos_client.integration.sql.sql_batch_ledger import RowsRefusedError, SlotTransaction
 from eos_client.position_store import StoreError, StoreUnavailableError, StoreUnfitError
@@ -37,12 +37,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _RULES = slot_rules(DATABASE_WORDS)
-_NOT_REPEATABLE = (
-    errors.BatchLedgerError,
-    errors.OutputRefusedError,
-    errors.ClusterUnfitError,
-    errors.ConfigurationError,
-)
 
 
 @dataclass(frozen=True)
@@ -83,7 +77,7 @@ class DatabaseTask:
                 return attempt.run(batches)
         except errors.RunFencedError as error:
             return attempt.status(SlotOutcome.RUN_FENCED, error)
-        except _NOT_REPEATABLE as error:
+        except NOT_REPEATABLE as error:
             return attempt.status(SlotOutcome.REFUSED, error)
 
 

@@ -27,12 +27,13 @@ from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.core.batch_ledger_start import RunRecord, StartPlan, StartQuestion, marker_of, plan_start
 from eos_client.core.replayed_batch import ReplayedBatch
-from eos_client.errors import CommitRefusedError, ConfigurationError, RunFencedError
+from eos_client.errors import CommitRefusedError, RunFencedError
 from eos_client.integration.spark import preflight
 from eos_client.integration.spark.checkpoint_folder import RunRecords
 from eos_client.integration.spark.lease import Lease
 from eos_client.integration.spark.progress import SinkProgress, StepClock
 from eos_client.integration.spark.rows import KEY, SLOT_FUNCTION_VERSION, project_columns, repartition_by_slot
+from eos_client.integration.spark.run_checks import require_another_batch, require_free
 from eos_client.integration.spark.settings import DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.slot_job import SlotJob
 from eos_client.integration.spark.spark_query import RunningQuery, check_recomputation, tuned_session
@@ -185,12 +186,7 @@ class DriverRun:
 
         Raises ConfigurationError for the batch that this run has just written: its rows would be lost.
         """
-        if batch_id == self.progress.last_batch_id:
-            raise ConfigurationError(
-                f"sink {self.settings.sink_id!r} was called a second time for batch {batch_id}, which it has written: "
-                "one ledger entry stands for a whole batch. Unite the frames (unionByName) and call the sink once, or "
-                "give each frame a sink with a sink_id of its own."
-            )
+        require_another_batch(self.settings.sink_id, batch_id, self.progress.last_batch_id)
         clock = StepClock()
         self._committed_marker = None
         try:
@@ -332,17 +328,8 @@ def enter_run(run: DriverRun, frame: DataFrame, batch_id: int) -> None:
 def _start(run: DriverRun, frame: DataFrame, batch_id: int) -> SparkRunStarted:
     key = _key_of(run.settings)
     before = _RUNS.get(key)
-    if before is not None and before.query == run.query:
-        used = before.settings
-        raise ConfigurationError(
-            f"sink_id {used.sink_id!r} is in use by another sink of this query (topic={used.topic!r}, "
-            f"slots={used.slots}): one ledger cannot count both. Give each sink an id of its own, or close() the "
-            "other sink to change its settings."
-        )
-    if run.query in _SUPERSEDED:
-        raise RunFencedError(
-            f"another query of this process has taken sink {run.settings.sink_id!r} over: let this query end."
-        )
+    used = None if before is None else (before.query, f"topic={before.settings.topic!r}", before.settings.slots)
+    require_free(run.settings.sink_id, run.query, used, _SUPERSEDED)
     with preflight.new_admin(run.settings) as admin:
         _STARTING[key] = run
         try:

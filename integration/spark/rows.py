@@ -113,6 +113,11 @@ def _fingerprint(columns: Mapping[str, str]) -> str:
     return f"xxhash64({', '.join(hashed)})"
 
 
+def column_names(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the names of columns, of which one may be ``given`` as a text alone."""
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
 def quoted(name: str) -> str:
     """Return the name of a column as SQL."""
     return f"`{name.replace('`', '``')}`"

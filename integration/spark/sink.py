@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 
 from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.progress import SinkProgress
+from eos_client.integration.spark.rows import column_names
 from eos_client.integration.spark.settings import KEPT_PRODUCERS, DriverStepObserver, SinkSettings, StepObserver
 from eos_client.integration.spark.spark_query import running_query
 from eos_client.observe import EventHook, log_event
@@ -62,7 +63,6 @@ class EosKafkaSink:
         on_step: StepObserver | None = None,
         on_driver_step: DriverStepObserver | None = None,
     ) -> None:
-        ordering = (order_by,) if isinstance(order_by, str) else tuple(order_by or ())
         self.settings = SinkSettings(
             bootstrap_servers=bootstrap_servers,
             topic=topic,
@@ -70,7 +70,7 @@ class EosKafkaSink:
             slots=slots,
             ledger_topic=f"{sink_id}-ledger" if ledger_topic is None else ledger_topic,
             config=dict(config or {}),
-            order_by=ordering,
+            order_by=column_names(order_by),
             stable_input=stable_input,
             stage_dir=stage_dir,
             adopt_ledger=adopt_ledger,

@@ -14,6 +14,13 @@ from eos_client import errors
 from eos_client.core.batch_ledger import SlotContent, joined
 from eos_client.errors import EosError, RetriableError
 
+NOT_REPEATABLE = (
+    errors.BatchLedgerError,
+    errors.OutputRefusedError,
+    errors.ClusterUnfitError,
+    errors.ConfigurationError,
+)
+"""With these, repeating the task cannot help: they are reported in a status, and the driver raises them."""
 STATUS_SCHEMA = StructType().add("slot", IntegerType()).add("status", StringType())
 
 

@@ -34,7 +34,7 @@ from eos_client.core.transaction_timeout import has_timed_out
 from eos_client.integration.spark.content_count import ContentCount
 from eos_client.integration.spark.progress import StepClock
 from eos_client.integration.spark.settings import SinkSettings, StepObserver
-from eos_client.integration.spark.status import SlotOutcome, SlotStatus, public_name
+from eos_client.integration.spark.status import NOT_REPEATABLE, SlotOutcome, SlotStatus, public_name
 from eos_client.integration.spark.worker_clients import (
     READERS,
     READERS_MAX,
@@ -54,12 +54,6 @@ _ABORT_LIMIT_S = 5.0
 _SLOTS_TO_SPARE = 2  # margin for uneven slots and a slow broker
 _POLL_LIMIT_S = 1.0
 _PREFETCHED_BYTES_MAX = 16_000_000
-_NOT_REPEATABLE = (
-    errors.BatchLedgerError,
-    errors.OutputRefusedError,
-    errors.ClusterUnfitError,
-    errors.ConfigurationError,
-)
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ class SlotTask:
             return attempt.run(batches)
         except errors.RunFencedError as error:
             return attempt.status(SlotOutcome.RUN_FENCED, error)
-        except _NOT_REPEATABLE as error:
+        except NOT_REPEATABLE as error:
             return attempt.status(SlotOutcome.REFUSED, error)
         finally:
             attempt.leave()
