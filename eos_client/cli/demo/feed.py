@@ -15,7 +15,7 @@ class Feed:
     """Loads ``lines`` over ``duration_s`` seconds, never beyond the share that was released.
 
     A line with a key goes to its key's partition, other lines to each in turn.
-    ``released``: how many records may be loaded so far.
+    ``released``: how many records may be loaded so far. ``partition_count``: of the topic.
     """
 
     def __init__(self, lines: InputLines, loader: TopicLoader, partition_count: int, duration_s: float) -> None:
@@ -23,7 +23,7 @@ class Feed:
         self.released = 0
         self._lines = enumerate(lines)
         self._loader = loader
-        self._partition_count = partition_count
+        self.partition_count = partition_count
         self._per_s = lines.count / duration_s
         self._arrived = 0.0
         self._taken = 0
@@ -51,6 +51,6 @@ class Feed:
         for number, line in islice(self._lines, due - self._taken):
             key = key_of(line)
             turn = number if key is None else zlib.crc32(key)
-            self._loader.load(line, key=key, partition=turn % self._partition_count)
+            self._loader.load(line, key=key, partition=turn % self.partition_count)
         self._taken = due
         self._loader.serve()

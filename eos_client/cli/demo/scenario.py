@@ -87,17 +87,19 @@ class Scenario:
         time.sleep(_INTO_TRANSACTION_S)
 
     def _make_zombie(self, worker: Worker) -> None:
-        others = [each for each in self.display.workers if each is not worker]
-        partition_count = sum(each.partitions for each in self.display.workers)
+        workers, partition_count = self.display.workers, self.feed.partition_count
+        others = [each for each in workers if each is not worker]
+        # From here on the others get more partitions only if the group expels this worker.
+        self._until(lambda: sum(each.partitions for each in workers) == partition_count and worker.partitions > 0)
         self._await_transaction_of(worker)
         self.display.emit(f"{worker.name} suspended (SIGSTOP) while it owned {worker.partitions} partitions")
         worker.suspend()
         try:
-            self._until(lambda: sum(each.partitions for each in others) >= partition_count)
+            self._until(lambda: sum(each.partitions for each in others) == partition_count)
+            assigned = worker.rebalances
         finally:
             worker.resume()
         self.display.emit(f"others own its partitions; {worker.name} goes on (SIGCONT), a zombie")
-        assigned = worker.rebalances
         self._until(lambda: worker.rebalances > assigned and worker.partitions > 0)
         self.display.emit(f"{worker.name} has joined again and owns {worker.partitions} partitions")
 
