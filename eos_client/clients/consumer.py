@@ -303,7 +303,6 @@ class EosConsumer:
         ours = RevocationListener(self.gate, self.open_work, hook=self._hook, counters=self.counters)
         tracked = self._membership.tracking_errors_of
         theirs = ApplicationCallbacks(self, *map(tracked, (on_assign, on_revoke, on_lost)))
-        self.open_work.record_subscription()
         self._membership.subscribe(topics, ComposedListener(ours, theirs))
         self._look_up(topics)
 
@@ -324,25 +323,25 @@ class EosConsumer:
 
         Raises TransactionStateError inside a block and while its transaction is held.
         """
-        self.open_work.check_manual_assignment("assign()", partitions)
+        self.open_work.refuse_manual_assignment("assign()")
         self.adapter.assign(partitions)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def unassign(self) -> None:
         """Drop the assignment. Raises TransactionStateError inside a block and while its transaction is held."""
-        self.open_work.check_manual_assignment("unassign()")
+        self.open_work.refuse_manual_assignment("unassign()")
         self.adapter.unassign()
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Add to the assignment, inside ``on_assign`` of a cooperative group, or by hand as ``assign`` does."""
-        self.open_work.check_manual_assignment("incremental_assign()", partitions)
+        self.open_work.refuse_manual_assignment("incremental_assign()")
         self.adapter.assign(partitions, incrementally=True)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Take from the assignment, inside ``on_revoke`` of a cooperative group, or by hand as ``unassign`` does."""
-        self.open_work.check_manual_assignment("incremental_unassign()")
+        self.open_work.refuse_manual_assignment("incremental_unassign()")
         self.adapter.incremental_unassign(partitions)
 
     @owned()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from eos_client.clients.commit_attempts import CommitAttempts
 from eos_client.clients.plain_commit import PlainCommits
@@ -14,7 +13,7 @@ from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.core.commit_gate import CommitDecision
 from eos_client.core.model import InputPartition, InputPosition
 from eos_client.observe import EventHook
-from eos_client.ports import Clock, MembershipSnapshot, input_partitions
+from eos_client.ports import Clock, MembershipSnapshot
 
 
 class OpenWork:
@@ -28,8 +27,6 @@ class OpenWork:
         self.session: TransactionSession | None = None
         self._plain = plain
         self._starts = CommitAttempts(consumer, hook, clock)
-        self._has_partitions_not_from_group = False
-        self._has_departed_records = False  # handed over while no producer was open, of partitions that have left since
 
     # -- whose work it is --------------------------------------------------------------------------------------------
 
@@ -60,9 +57,8 @@ class OpenWork:
                 "the next block with that one, or close it, after which the records are consumed again"
             )
         must_fail = before is not None and before.take_next_block_must_fail()
-        if self._has_departed_records or must_fail:
+        if self._consumer.take_unreported_loss() or must_fail:
             session.fail_next_block("records that were handed over before this block come again, or went elsewhere")
-        self._has_departed_records = False
         self.session = session
         return session
 
@@ -120,20 +116,9 @@ class OpenWork:
 
     # -- what is refused ---------------------------------------------------------------------------------------------
 
-    def record_subscription(self) -> None:
-        """Record that the group assigns the partitions from now on."""
-        self._has_partitions_not_from_group = False
-
-    def check_manual_assignment(self, call: str, partitions: Iterable[Any] = ()) -> None:
-        """Raise TransactionStateError for an assignment by hand that would lose the work of a transaction.
-
-        Inside a rebalance callback, record whether it is of partitions that the group did not give.
-        """
-        membership = self._consumer.membership
-        if membership.in_callback:
-            self._has_partitions_not_from_group = (
-                self._has_partitions_not_from_group or not input_partitions(partitions) <= membership.state.assigned
-            )
+    def refuse_manual_assignment(self, call: str) -> None:
+        """Raise TransactionStateError for an assignment by hand that would lose the work of a transaction."""
+        if self._consumer.membership.in_callback:
             return
         if self.session is not None and (self.session.has_open_work or self.session.block.is_open):
             raise misplaced_call(
@@ -156,7 +141,7 @@ class OpenWork:
                 f"transaction() with a consumer that {how}: nothing would fence its offsets against another member "
                 "(KIP-447). Call consumer.subscribe(topics), and assign() only inside on_assign"
             )
-        if self._has_partitions_not_from_group:
+        if membership.has_others:
             raise misplaced_call(
                 "transaction() with a consumer whose callback assigned partitions that the group did not give it: "
                 "nothing would fence their offsets against another member (KIP-447). Assign inside on_assign only what "
@@ -212,9 +197,7 @@ class OpenWork:
         """Drop ``partitions``, which have left; work that is held from now on gets a new hold time."""
         self._starts.end_hold()
         if (session := self.committing_session) is None:
-            is_lost = not partitions.isdisjoint(self._consumer.state.owned_positions)
-            self._has_departed_records = self._has_departed_records or is_lost
-            self._consumer.forget_work(partitions)
+            self._consumer.lose_work(partitions)
         else:
             session.on_departed(partitions)
         self._plain.drop_pending(partitions)

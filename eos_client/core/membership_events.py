@@ -17,10 +17,11 @@ class Subscribed(msgspec.Struct, frozen=True, gc=False):
     topics: tuple[str, ...]
 
 
-class TopicsAssigned(msgspec.Struct, frozen=True, gc=False):
-    """The application assigns partitions of ``topics``."""
+class ApplicationAssigns(msgspec.Struct, frozen=True, gc=False):
+    """The application is about to assign ``partitions``; ``in_callback``: inside a rebalance callback."""
 
-    topics: frozenset[str]
+    partitions: Partitions
+    in_callback: bool
 
 
 class AssignmentTakenOver(msgspec.Struct, frozen=True, gc=False):
@@ -111,7 +112,7 @@ class Closed(msgspec.Struct, frozen=True, gc=False):
 
 MembershipEvent = (
     Subscribed
-    | TopicsAssigned
+    | ApplicationAssigns
     | AssignmentTakenOver
     | CallbackBegan
     | CallbackEnded

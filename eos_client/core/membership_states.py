@@ -56,6 +56,8 @@ class MembershipState(NamedTuple):
     """All records are of the only topic that was ever subscribed to."""
     is_assigned_by_hand: bool = False
     """The application has assigned partitions itself since it subscribed."""
+    has_others: bool = False
+    """Inside a callback, the application has assigned partitions that the group did not give us."""
     assigned: Partitions = NO_PARTITIONS
     """What the group gave us and has not taken back."""
     is_assigned: bool = False
@@ -92,6 +94,11 @@ class MembershipState(NamedTuple):
     def is_fenced_by_group(self) -> bool:
         """Whether the partitions came from a group, whose generation fences their offsets."""
         return self.is_subscribed and not self.is_assigned_by_hand
+
+    @property
+    def is_revoked_when_synced(self) -> bool:
+        """Whether its revoke callback can commit only under a synced generation (EPOCH_MOVED_BEFORE_REVOKE)."""
+        return self.is_member_epoch
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -172,11 +179,17 @@ def apply(state: MembershipState, event: events.MembershipEvent) -> MembershipSt
 def _subscribed(state: MembershipState, event: events.Subscribed) -> MembershipState:
     # A resubscription may still deliver records of the old topics.
     is_only_one = not state.is_subscribed and len(event.topics) == 1 and not is_pattern(event.topics[0])
-    return state._replace(topics=event.topics, is_of_one_topic=is_only_one, is_assigned_by_hand=False)
+    return state._replace(topics=event.topics, is_of_one_topic=is_only_one, is_assigned_by_hand=False, has_others=False)
 
 
 def _with_topics(state: MembershipState, topics: frozenset[str]) -> MembershipState:
     return state._replace(is_of_one_topic=state.is_of_one_topic and all(map(state.names, topics)))
+
+
+def _application_assigns(state: MembershipState, event: events.ApplicationAssigns) -> MembershipState:
+    state = _with_topics(state, frozenset(partition.topic for partition in event.partitions))
+    adds_others = event.in_callback and not event.partitions <= state.assigned
+    return state._replace(has_others=True) if adds_others else state
 
 
 def _callback_began(state: MembershipState, event: events.CallbackBegan) -> MembershipState:
@@ -235,7 +248,7 @@ def _synced(state: MembershipState, event: events.Synced) -> MembershipState:
 
 _CHANGES: Mapping[type, Callable[[MembershipState, Any], MembershipState]] = {
     events.Subscribed: _subscribed,
-    events.TopicsAssigned: lambda state, event: _with_topics(state, event.topics),
+    events.ApplicationAssigns: _application_assigns,
     events.AssignmentTakenOver: lambda state, _: state._replace(is_assigned_by_hand=True),
     events.CallbackBegan: _callback_began,
     events.CallbackEnded: _callback_ended,

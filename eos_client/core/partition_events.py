@@ -123,10 +123,14 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
     offsets: Mapping[InputPartition, int]
 
 
-class WorkForgotten(msgspec.Struct, frozen=True, gc=False):
-    """What was handed over of ``partitions`` is not to be committed."""
+class WorkLost(msgspec.Struct, frozen=True, gc=False):
+    """``partitions`` have left with records that were handed over, which nothing of this consumer will commit."""
 
     partitions: Partitions
+
+
+class LossReported(msgspec.Struct, frozen=True, gc=False):
+    """The application is told, by a block that fails, that records which it may hold are lost or come again."""
 
 
 class Aborted(msgspec.Struct, frozen=True, gc=False):
@@ -249,7 +253,8 @@ PartitionEvent = (
     | PutBack
     | Processed
     | Committed
-    | WorkForgotten
+    | WorkLost
+    | LossReported
     | Aborted
     | WaitingGivenBack
     | Chosen

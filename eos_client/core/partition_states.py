@@ -91,6 +91,8 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     """Every partition is paused for a while."""
     call_is_unfinished: bool = False
     """A call is under way, or was interrupted."""
+    has_unreported_loss: bool = False
+    """The application may hold records of partitions that have left, of which no block has told it."""
     replaced_topics: frozenset[str] = frozenset()
     """Input topics that were deleted and created again: nothing more is handed over."""
 
@@ -220,6 +222,21 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     def due_start_commits(self) -> Partitions:
         """The partitions whose start is to be committed, so that later owners start there (``latest``)."""
         return frozenset(p for p in self.asking if (start := self.rows[p].start) is not None and start.needs_commit)
+
+    def due_ends(self, partitions: Partitions) -> Partitions:
+        """Return which of ``partitions`` need the end of their log: with ``latest`` they may have to start there.
+
+        It is looked up once: the offset stays valid until it can be committed.
+        """
+        if self.reset_policy is not ResetPolicy.LATEST:
+            return NO_PARTITIONS
+        starts = ((p, self.row(p).start) for p in partitions)
+        return frozenset(p for p, start in starts if start is not None and start.end is None)
+
+    def due_end_commits(self, partitions: Partitions) -> Mapping[InputPartition, int]:
+        """Return the ends to be committed as starts of ``partitions``, now that the group has said what it has."""
+        starts = ((p, self.row(p).start) for p in partitions)
+        return {p: start.end for p, start in starts if start is not None and start.end is not None}
 
     @property
     def missing_starts(self) -> Partitions:
@@ -392,6 +409,8 @@ def _starts_found(state: ConsumerState, event: events.StartsFound) -> ConsumerSt
         row = state.row(partition)
         if row.start is None:
             continue  # the application has chosen a place meanwhile, or the partition has left
+        if committed is None and state.reset_policy is ResetPolicy.LATEST:
+            continue  # it starts at the end of its log, once that is committed
         start = replace(row.start, phase=StartPhase.KNOWN, offset=None, epoch=None)
         if committed is not None:
             start = replace(
@@ -515,9 +534,15 @@ def _committed(state: ConsumerState, event: events.Committed) -> ConsumerState:
     return _with_work(state, changed)
 
 
-def _work_forgotten(state: ConsumerState, event: events.WorkForgotten) -> ConsumerState:
-    state = _each(state, event.partitions & state.positions.keys(), PartitionRow.without_work)
-    return replace(state, unprocessed=state.unprocessed - event.partitions)
+def _without_work_of(state: ConsumerState, partitions: Partitions) -> ConsumerState:
+    state = _each(state, partitions & state.positions.keys(), PartitionRow.without_work)
+    return replace(state, unprocessed=state.unprocessed - partitions)
+
+
+def _work_lost(state: ConsumerState, event: events.WorkLost) -> ConsumerState:
+    is_lost = not event.partitions.isdisjoint(state.owned_positions)
+    state = _without_work_of(state, event.partitions)
+    return replace(state, has_unreported_loss=True) if is_lost else state
 
 
 def _aborted(state: ConsumerState, _: events.Aborted) -> ConsumerState:
@@ -583,7 +608,7 @@ def _truncated(state: ConsumerState, event: events.Truncated) -> ConsumerState:
 
 
 def _topic_replaced(state: ConsumerState, event: events.TopicReplaced) -> ConsumerState:
-    state = _work_forgotten(state, events.WorkForgotten(event.partitions))
+    state = _without_work_of(state, event.partitions)
     return replace(state, replaced_topics=state.replaced_topics | {event.topic})
 
 
@@ -645,7 +670,8 @@ _CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
     events.PutBack: _put_back,
     events.Processed: lambda state, _: replace(state, unprocessed=NO_PARTITIONS),
     events.Committed: _committed,
-    events.WorkForgotten: _work_forgotten,
+    events.WorkLost: _work_lost,
+    events.LossReported: lambda state, _: replace(state, has_unreported_loss=False),
     events.Aborted: _aborted,
     events.WaitingGivenBack: _waiting_given_back,
     events.Chosen: _chosen,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from eos_client.core.membership_events import (
+    ApplicationAssigns,
     Assigned,
     AssignmentTakenOver,
     CallbackBegan,
@@ -30,7 +31,6 @@ from eos_client.core.membership_events import (
     Subscribed,
     SyncBegan,
     Synced,
-    TopicsAssigned,
 )
 from eos_client.core.membership_states import MembershipState, apply
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions
@@ -39,6 +39,7 @@ SESSION_S = 10.0
 ALL = frozenset(InputPartition("orders", number) for number in range(3))
 SUBSETS = [frozenset(some) for count in range(4) for some in itertools.combinations(sorted(ALL), count)]
 NONE: Partitions = frozenset()
+SOME = frozenset({min(ALL)})
 ONE = GroupGeneration(1, "one")
 CLASSIC = MembershipState(is_member_epoch=False, is_static=False, session_timeout_s=SESSION_S)
 KIP_848 = CLASSIC._replace(is_member_epoch=True)
@@ -181,6 +182,26 @@ def test_what_is_assigned_by_hand_is_fenced_by_no_group_until_the_next_subscript
 
 
 @pytest.mark.parametrize(
+    ("given", "in_callback", "has_others"),
+    [(SOME, True, False), (ALL, True, True), (ALL, False, False), (NONE, True, False)],
+)
+def test_only_a_callback_can_add_partitions_that_the_group_did_not_give(given, in_callback, has_others):
+    state = after(Subscribed(("orders",)), Assigned(SOME, ONE, 0.0), ApplicationAssigns(given, in_callback))
+    assert state.has_others is has_others
+    assert after(ApplicationAssigns(NONE, in_callback=True), state=state).has_others is has_others
+    assert not after(Subscribed(("bills",)), state=state).has_others
+
+
+def test_a_member_epoch_is_synced_before_a_revocation():
+    assert KIP_848.is_revoked_when_synced
+    assert not CLASSIC.is_revoked_when_synced
+
+
+def partitions_of(*topics):
+    return frozenset(InputPartition(topic, 0) for topic in topics)
+
+
+@pytest.mark.parametrize(
     ("told", "expected"),
     [
         ([], False),
@@ -193,9 +214,9 @@ def test_what_is_assigned_by_hand_is_fenced_by_no_group_until_the_next_subscript
         ([Subscribed(("orders",)), Assigned(ALL, ONE, 0.0)], True),
         ([Subscribed(("bills",)), Assigned(ALL, ONE, 0.0)], False),
         ([Subscribed(("bills",)), Assigned(ALL, ONE, 0.0), Assigned(NONE, ONE, 0.0)], False),
-        ([Subscribed(("orders",)), TopicsAssigned(frozenset({"orders"}))], True),
-        ([Subscribed(("orders",)), TopicsAssigned(frozenset({"orders", "bills"}))], False),
-        ([TopicsAssigned(frozenset({"orders"}))], False),
+        ([Subscribed(("orders",)), ApplicationAssigns(partitions_of("orders"), in_callback=True)], True),
+        ([Subscribed(("orders",)), ApplicationAssigns(partitions_of("orders", "bills"), in_callback=True)], False),
+        ([ApplicationAssigns(partitions_of("orders"), in_callback=True)], False),
     ],
 )
 def test_records_are_of_one_topic_while_all_ever_assigned_is(told, expected):

@@ -23,7 +23,7 @@ from eos_client.core.partition_events import (
     TopicReplaced,
     Truncated,
     UnassignedByHand,
-    WorkForgotten,
+    WorkLost,
 )
 from eos_client.core.partition_row import BEGINNING, StartPhase
 from tests.core.gate_language import P0, P1
@@ -107,7 +107,7 @@ def test_what_is_left_to_the_group_keeps_the_epochs_of_its_work():
     [(25, 6, ((20, 3), (25, 6))), (BEGINNING, None, ((20, 3),)), (END, 6, ((20, 3),)), (0, 6, ((0, 6), (20, 3)))],
 )
 def test_a_chosen_offset_has_the_epoch_that_it_is_given(offset, epoch, epochs):
-    state = after(WorkForgotten(ONLY), state=after(handed(run(P0, 20, 25, 3)), state=started_at_20()))
+    state = after(WorkLost(ONLY), state=after(handed(run(P0, 20, 25, 3)), state=started_at_20()))
     assert after(Chosen(P0, offset, epoch), state=state).row(P0).epochs == epochs
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from eos_client.core.model import NO_PARTITIONS
 from eos_client.core.partition_events import (
     Aborted,
     Assigned,
@@ -130,6 +131,31 @@ def test_an_answer_after_the_application_has_chosen_changes_nothing():
 def test_an_end_is_forgotten_once_it_is_committed():
     start = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), committed(7), policy=LATEST).row(P0).start
     assert (start.end, start.skipped_by_latest, start.needs_commit) == (None, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("policy", "due"), [(LATEST, ONLY), (ResetPolicy.EARLIEST, NO_PARTITIONS), (ERROR, NO_PARTITIONS)]
+)
+def test_only_latest_asks_for_the_end_of_a_log(policy, due):
+    state = after(Assigned(ONLY), policy=policy)
+    assert state.due_ends(ONLY) == due
+    assert state.due_ends(NO_PARTITIONS) == NO_PARTITIONS
+
+
+def test_the_end_of_a_log_is_asked_for_once():
+    assert after(Assigned(ONLY), EndsFound({P0: (7, 5)}), policy=LATEST).due_ends(ONLY) == NO_PARTITIONS
+
+
+def test_with_latest_a_missing_offset_stays_unknown_until_the_end_is_committed():
+    state = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), StartsFound({P0: None}), policy=LATEST)
+    assert (state.unknown_starts, state.due_end_commits(ONLY)) == (ONLY, {P0: 7})
+    state = after(committed(7), state=state)
+    assert (state.unknown_starts, state.due_end_commits(ONLY)) == (NO_PARTITIONS, {})
+
+
+def test_no_end_is_committed_where_the_group_has_an_offset():
+    state = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), committed(3), policy=LATEST)
+    assert state.due_end_commits(ONLY) == {}
 
 
 def test_an_offset_that_was_deleted_meanwhile_counts_no_more():

@@ -34,6 +34,7 @@ from eos_client.core.partition_events import (
     LibraryPauses,
     LibraryResumed,
     LogEndFound,
+    LossReported,
     Passed,
     Paused,
     PauseOfAllBegan,
@@ -49,7 +50,7 @@ from eos_client.core.partition_events import (
     Truncated,
     UnassignedByHand,
     WaitingGivenBack,
-    WorkForgotten,
+    WorkLost,
     WorkTakenBack,
 )
 from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, PartitionRow, ResetPolicy, Start
@@ -214,17 +215,15 @@ class Partitions(RuleBasedStateMachine):
 
     def find_starts(self, *, is_answered: bool) -> None:
         unknown = self.state.unknown_starts
-        if self.state.reset_policy is ResetPolicy.LATEST:
-            ends = {p: (end_of(p), 1) for p in unknown - self.committed.keys()}
-            self.tell(EndsFound({p: end for p, end in ends.items() if self.start_of(p).end is None}))
+        if ends := self.state.due_ends(unknown - self.committed.keys()):
+            self.tell(EndsFound({p: (end_of(p), 1) for p in ends}))
         if not is_answered:
             return
-        if self.state.reset_policy is ResetPolicy.LATEST:
-            for partition in unknown - self.committed.keys():
-                end = self.start_of(partition).end
-                assert end is not None
-                self.committed[partition] = self.following[partition] = end
         self.tell(StartsFound({p: self.committed_offset(p) for p in unknown}))
+        if ends_to_commit := self.state.due_end_commits(unknown):
+            self.committed.update(ends_to_commit)
+            self.following.update(ends_to_commit)
+            self.tell(StartsFound({p: self.committed_offset(p) for p in ends_to_commit}))
 
     def committed_offset(self, partition: InputPartition) -> CommittedOffset | None:
         """What the group has, maybe with the leader epoch of the record before it."""
@@ -274,10 +273,12 @@ class Partitions(RuleBasedStateMachine):
         self.library.drop(partition)
         self.library.handed.pop(partition, None)
         self.first.pop(partition, None)
-        self.tell(Departed(frozenset({partition})))
         if self.data.draw(st.booleans()):  # no session keeps its work for the gate
-            self.tell(WorkForgotten(frozenset({partition})))
+            had_work = partition in self.state.owned_positions
+            self.tell(LossReported(), WorkLost(frozenset({partition})))
             assert partition not in self.state.positions.keys() | self.state.unprocessed
+            assert self.state.has_unreported_loss is had_work
+        self.tell(Departed(frozenset({partition})))
 
     @precondition(has_partitions)
     @rule(count=st.integers(1, 5))

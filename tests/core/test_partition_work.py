@@ -18,12 +18,13 @@ from eos_client.core.partition_events import (
     Fetched,
     Interrupted,
     LibraryCallBegan,
+    LossReported,
     Misplaced,
     Processed,
     PutBack,
     Sought,
     UnassignedByHand,
-    WorkForgotten,
+    WorkLost,
     WorkTakenBack,
 )
 from eos_client.core.partition_states import ConsumerState
@@ -251,7 +252,7 @@ def test_what_was_committed_in_part_was_processed_all_the_same():
 
 
 ENDINGS = {
-    "forgotten": (WorkForgotten(ONLY),),
+    "forgotten": (WorkLost(ONLY),),
     "committed": (Committed({P0: 45}),),
     "aborted": (Aborted(),),
 }
@@ -268,13 +269,27 @@ def test_an_orphan_ends_with_the_work_that_came_after_it(ending):
 
 
 def test_only_what_is_named_is_forgotten():
-    state = after(WorkForgotten(ONLY), WorkForgotten(ONLY), state=reading(P0, P1))
+    state = after(WorkLost(ONLY), WorkLost(ONLY), state=reading(P0, P1))
     assert set(state.positions) == {P1}
     assert state.unprocessed == frozenset({P1})
 
 
+def test_work_that_left_with_its_partition_is_reported_once():
+    state = after(WorkLost(ONLY), state=reading(P0, P1))
+    assert (set(state.positions), state.has_unreported_loss) == ({P1}, True)
+    assert after(WorkLost(ONLY), state=state).has_unreported_loss
+    state = after(LossReported(), state=state)
+    assert not state.has_unreported_loss
+    assert set(state.positions) == {P1}
+
+
+def test_what_left_without_work_or_long_before_is_no_loss():
+    assert not after(WorkLost(ONLY)).has_unreported_loss
+    assert not after(Departed(ONLY), WorkLost(ONLY), state=reading(P0)).has_unreported_loss
+
+
 def test_forgetting_what_never_was_changes_nothing():
-    assert not after(WorkForgotten(ONLY)).rows
+    assert not after(WorkLost(ONLY)).rows
 
 
 def test_what_is_aborted_goes_back_to_its_first_record():

@@ -26,7 +26,7 @@ from eos_client.confluent.producer import registration
 from eos_client.core import batch_ledger, commit_gate, partition_states, producer_recovery
 from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, GateRule
 from eos_client.core.model import Outcome
-from eos_client.core.partition_events import Aborted, Committed, Departed, WorkForgotten
+from eos_client.core.partition_events import Aborted, Committed, Departed, WorkLost
 from eos_client.core.partition_row import PartitionRow
 from eos_client.core.partition_states import ConsumerState, apply
 from eos_client.core.record_runs import Run
@@ -91,7 +91,7 @@ def _changed(event: type, change: Callable[[ConsumerState, Any], ConsumerState])
 
 
 def _no_rewind() -> Patch:
-    return _changed(Aborted, lambda state, _: apply(state, WorkForgotten(frozenset(state.positions))))
+    return _changed(Aborted, lambda state, _: apply(state, WorkLost(frozenset(state.positions))))
 
 
 def _rewinds_too_far() -> Patch:
@@ -158,7 +158,7 @@ def _gate_hears_of_no_revocation() -> Patch:
 
 def _drops_departed_offsets() -> Patch:
     leave = partition_states._departed
-    return _changed(Departed, lambda state, event: apply(leave(state, event), WorkForgotten(event.partitions)))
+    return _changed(Departed, lambda state, event: apply(leave(state, event), WorkLost(event.partitions)))
 
 
 def _keeps_waiting_records() -> Patch:

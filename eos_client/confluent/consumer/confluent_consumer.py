@@ -38,7 +38,7 @@ from eos_client.core.hand_over import (
     next_hand_over,
     standing_refusal,
 )
-from eos_client.core.membership_events import AssignmentTakenOver, TopicsAssigned
+from eos_client.core.membership_events import ApplicationAssigns, AssignmentTakenOver
 from eos_client.core.model import InputPartition, InputPositions, Partitions
 from eos_client.core.partition_events import (
     Aborted,
@@ -49,6 +49,7 @@ from eos_client.core.partition_events import (
     HandedOver,
     LibraryPauses,
     LibraryResumed,
+    LossReported,
     Passed,
     Paused,
     Processed,
@@ -56,7 +57,7 @@ from eos_client.core.partition_events import (
     Resumed,
     RewindsRepeated,
     UnassignedByHand,
-    WorkForgotten,
+    WorkLost,
     WorkTakenBack,
 )
 from eos_client.core.partition_row import BEGINNING
@@ -300,9 +301,15 @@ class ConfluentConsumer:
         """Record that everything handed over so far was processed, and its outputs were written."""
         self.table.tell(Processed())
 
-    def forget_work(self, partitions: Partitions) -> None:
-        """Drop what was handed over of ``partitions``: nothing will commit it."""
-        self.table.tell(WorkForgotten(partitions))
+    def lose_work(self, partitions: Partitions) -> None:
+        """Drop what was handed over of ``partitions``, which have left: nothing will commit it."""
+        self.table.tell(WorkLost(partitions))
+
+    def take_unreported_loss(self) -> bool:
+        """Return, once, whether the application may hold records of partitions that left, and was not told so."""
+        is_unreported = self.table.state.has_unreported_loss
+        self.table.tell(LossReported())
+        return is_unreported
 
     def rewind(self, *, in_call: bool) -> None:
         """Go back to the first uncommitted record of each partition; ``in_call``: once the call that runs returns."""
@@ -343,12 +350,8 @@ class ConfluentConsumer:
         self.membership.unsubscribe()
 
     def _sync_before_leaving(self) -> None:
-        # The revoke callback commits open work only under a synced epoch (EPOCH_MOVED_BEFORE_REVOKE).
-        if (
-            self.membership.state.is_member_epoch
-            and self.table.state.owned_positions
-            and not self.membership.in_callback
-        ):
+        has_open_work = bool(self.table.state.owned_positions) and not self.membership.in_callback
+        if has_open_work and self.membership.state.is_revoked_when_synced:
             self.fetching.serve_callbacks(drain=True)
 
     # -- the assignment, as the application changes it ---------------------------------------------------------------
@@ -356,11 +359,10 @@ class ConfluentConsumer:
     def assign(self, partitions: list[TopicPartition], *, incrementally: bool = False) -> None:
         """Set the assignment by hand, or add to it; offsets of such a consumer carry no group fence."""
         by_hand, raw = not self.membership.in_callback, self.library.raw
-        topics = frozenset(p.topic for p in partitions if isinstance(p, TopicPartition))  # the library refuses others
-        self.membership.tell(TopicsAssigned(topics))
+        keys = input_partitions(p for p in partitions if isinstance(p, TopicPartition))  # the library refuses others
+        self.membership.tell(ApplicationAssigns(keys, in_callback=not by_hand))
         (raw.incremental_assign if incrementally else raw.assign)(partitions)
         self._record_take_over()
-        keys = input_partitions(partitions)
         self.table.tell(AssignedByHand(keys, replaces=not incrementally, without_group=by_hand))
         for partition in partitions:
             self.table.tell(_choice(partition))

@@ -18,6 +18,7 @@ from eos_client.confluent.failures.consumer_failures import input_error
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.hand_over import standing_refusal
 from eos_client.core.membership_events import Synced
+from eos_client.core.model import GroupGeneration
 from eos_client.core.partition_events import (
     Aborted,
     CallBegan,
@@ -53,22 +54,25 @@ class Fetching:
     _queue_was_emptied: bool = field(default=False, init=False)
     _brought_nothing_ready: bool = field(default=False, init=False)
 
-    def fetch(self, count: int, timeout: float) -> None:
-        """Fetch up to ``count`` messages and let them wait; serves callbacks."""
+    def fetch(self, count: int, timeout: float, *, read_before: GroupGeneration | None = None) -> None:
+        """Fetch up to ``count`` messages and let them wait; serves callbacks.
+
+        ``read_before``: the generation that was read before the library's queue began to be emptied.
+        """
         table, membership, guard = self._table, self._membership, self._library.guard
         membership.record_call_time()
         if table.state.departed:
             table.tell(LibraryCallBegan())
-        # A generation is synced once no rebalance callback of it can still be queued (core/membership_states.py). Only
-        # an empty queue shows that, so there is no point in reading the generation during a backlog.
-        before = membership.snapshot().generation if self._queue_was_emptied else None
+        # Only an empty queue syncs a generation (core/membership_states.py): during a backlog none needs to be read.
+        if read_before is None and self._queue_was_emptied:
+            read_before = membership.snapshot().generation
         messages = self._fetch_raw(count, timeout)
         if membership.state.callback_interrupted:
             guard.raise_deferred()  # with the mark of this call: the next one repairs the state
         self._queue_was_emptied = len(messages) < count
         self._refuse_replaced_topics()
-        if before is not None and self._queue_was_emptied:
-            membership.tell(Synced(before))
+        if read_before is not None and self._queue_was_emptied:
+            membership.tell(Synced(read_before))
         self._receive(runs(messages, one_topic=membership.state.is_of_one_topic))
         if guard.error is not None:
             table.tell(CallEnded())
@@ -144,9 +148,8 @@ class Fetching:
         self._pause_all()
         try:
             for _ in range(_DRAIN_ROUNDS_MAX):
-                self.fetch(_DRAIN_STEP, 0)
+                self.fetch(_DRAIN_STEP, 0, read_before=before)
                 if self._queue_was_emptied:
-                    self._membership.tell(Synced(before))
                     break
         finally:
             self._resume_all()

@@ -23,7 +23,6 @@ from eos_client.core.partition_events import (
     LogEndFound,
     StartsFound,
 )
-from eos_client.core.partition_row import ResetPolicy
 from eos_client.core.record_runs import Run
 
 _RETRY_INTERVAL_S = 0.5
@@ -116,39 +115,31 @@ class StartOffsets:
     def _find(self, partitions: Partitions) -> bool:
         """Find start offsets of ``partitions``, commit them with ``latest``; returns whether the group has answered."""
         answer = self._library.committed_offsets(partitions)
-        known: dict[InputPartition, CommittedOffset | None] = dict(answer or {})
-        missing = partitions - known.keys()
-        is_latest = self._library.reset_policy is ResetPolicy.LATEST
-        if is_latest:
-            self._find_ends(missing)
+        self._find_ends(partitions - (answer or {}).keys())
         if answer is not None:
-            known.update(self._committed_ends(missing) if is_latest else dict.fromkeys(missing))
-        self._table.tell(StartsFound(known))
+            self._table.tell(StartsFound({partition: answer.get(partition) for partition in partitions}))
+            self._commit_ends(self._table.state.due_end_commits(partitions))
         self._ask_at = self._clock() + _RETRY_INTERVAL_S
         return answer is not None
 
     def _find_ends(self, partitions: Partitions) -> None:
-        """Look each end up once: the offset stays valid until it can be committed."""
-        for partition in sorted(partitions):
-            start = self._table.state.row(partition).start
-            if start is None or start.end is not None:
-                continue
+        for partition in sorted(self._table.state.due_ends(partitions)):
             if (span := self._library.span_of(partition)) is None:
                 return
             self._table.tell(EndsFound({partition: (span[1], span[1] - span[0])}))
 
-    def _committed_ends(self, partitions: Partitions) -> dict[InputPartition, CommittedOffset]:
-        """Commit the ends of ``partitions`` that are known; returns what was committed."""
-        starts = {p: start for p in partitions if (start := self._table.state.row(p).start) is not None}
-        ends = {p: start.end for p, start in starts.items() if start.end is not None}
+    def _commit_ends(self, ends: Mapping[InputPartition, int]) -> None:
         if not ends:
-            return {}
+            return
         refusal = self._commit(ends)
         self._record_commit(frozenset(ends), refusal)
         if refusal is not None:
-            return {}
-        self._skipped_by_latest.update({p: starts[p].skipped_by_latest for p in ends if starts[p].skipped_by_latest})
-        return {partition: CommittedOffset(end, "") for partition, end in ends.items()}
+            return
+        for partition in ends:
+            start = self._table.state.row(partition).start
+            if start is not None and start.skipped_by_latest:
+                self._skipped_by_latest[partition] = start.skipped_by_latest
+        self._table.tell(StartsFound({partition: CommittedOffset(end, "") for partition, end in ends.items()}))
 
     def _record_answer(self, needed: Partitions, *, has_answered: bool) -> None:
         """Report every _REPORT_AFTER_S seconds that the group does not say where ``needed`` start."""
