@@ -28,7 +28,15 @@ from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.serialisation import Serializers
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, WorkEnded
-from eos_client.core.model import InputPartition, InputPositions, Outcome, format_partitions, record_count
+from eos_client.core.forced_ends import (
+    ForcedEnd,
+    OpenWork,
+    end_after_failed_callback,
+    end_at_close,
+    end_at_departure,
+    end_at_revocation,
+)
+from eos_client.core.model import InputPartition, InputPositions, Outcome, Partitions, format_partitions, record_count
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import (
     Act,
@@ -101,9 +109,22 @@ class TransactionSession:
     @property
     def has_open_work(self) -> bool:
         """Whether a block is open, or a transaction, or work is held, or the outcome of the last one is unknown."""
-        holds_work = self.is_held and not self.consumer.membership.state.is_closed
-        is_in_use = (self.block.is_open or holds_work) and not self.is_over
+        is_in_use = self._open_work().has_begun and not self.is_over
         return is_in_use or self.state.has_begun or self.state.outcome_is_pending
+
+    def _open_work(self, partitions: Partitions | None = None) -> OpenWork:
+        """Return what is true of the open work, whose records are those of ``partitions``; None: of all."""
+        positions = self.consumer.positions.keys()
+        return OpenWork(
+            transaction=self.state,
+            has_records=bool(positions if partitions is None else partitions & positions),
+            is_unprocessed=self.has_unprocessed_work,
+            in_block=self.block.is_open,
+            is_leaving_block=self.block.leaving is not None,
+            is_held=self.is_held and not self.consumer.membership.state.is_closed,
+            is_abort_unfinished=self.state.needs_rebuild and bool(self._steps.abort_reason),
+            is_closing=self._is_closing,
+        )
 
     @property
     def has_unfinished_end(self) -> bool:
@@ -377,23 +398,26 @@ class TransactionSession:
         self._finish_recording()
         self.leave_interrupted_block()
         self.finish_leaving()
-        leaving = self.block.leaving
-        has_work = not (self._is_closing or self._has_nothing_to_end)
-        if self.state.outcome_is_pending:
-            self._leave_unknown("the producer was closed")
-        elif leaving is not None:
-            self._abort_for_closing(f"{leaving.reason}, and the producer was closed", is_counted=has_work)
-        elif has_work and self.block.is_open:
-            self._abort_for_closing("the producer was closed inside its block")
-        elif has_work and (self.state.has_begun or self.state.needs_resume):
-            if self.consumer.has_unprocessed_records:
-                self.fail_next_block("the producer was closed while records of the next block were handed over")
-            held = "the gate held the transaction" if self.state.has_begun else "an abort was not finished"
-            self._abort_for_closing(f"the producer was closed while {held}")
+        work = self._open_work()
+        match end_at_close(work):
+            case ForcedEnd.LEAVE_UNKNOWN:
+                self._leave_unknown("the producer was closed")
+            case ForcedEnd.ABORT:
+                if self.consumer.has_unprocessed_records and not (work.in_block or work.is_leaving_block):
+                    self.fail_next_block("the producer was closed while records of the next block were handed over")
+                self._abort_for_closing(self._why_aborted_by_close(), is_counted=work.counts_as_aborted)
 
-    def _abort_for_closing(self, reason: str, *, is_counted: bool = True) -> None:
+    def _why_aborted_by_close(self) -> str:
+        if self.block.leaving is not None:
+            return f"{self.block.leaving.reason}, and the producer was closed"
+        if self.block.is_open:
+            return "the producer was closed inside its block"
+        held = "the gate held the transaction" if self.state.has_begun else "an abort was not finished"
+        return f"the producer was closed while {held}"
+
+    def _abort_for_closing(self, reason: str, *, is_counted: bool) -> None:
         """Let the records come again, and abort; what an application's callback raises meanwhile changes nothing."""
-        records_in = record_count(self.consumer.positions)
+        records_in = record_count(self.consumer.positions) or self._steps.rewound_count
         self._rewind(inside_revoke=True)
         try:
             self.call_guard.run_transaction_step(self._abort_for_good)
@@ -426,30 +450,31 @@ class TransactionSession:
         transaction was open have no outputs yet and stay uncommitted (NOT_OURS).
         """
         covered = partitions & self.consumer.positions.keys()
-        if not covered or self._is_closing:
-            return
-        if self.state.needs_resume:
-            self._resume_before_revoke()
-        elif not self.has_unprocessed_work:
-            ending = self._keeping_failure(lambda: self._perform(TransactionEvent.REVOKED, inside_revoke=True))
-            if ending is not None and ending.outcome is Outcome.ABORTED:
-                self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
-        elif self.has_open_work:
-            self._abort_for_rebalance(f"a rebalance took {format_partitions(covered)} with unprocessed records")
+        reason = f"a rebalance took {format_partitions(covered)} with unprocessed records"
+        self._force_end(end_at_revocation(self._open_work(partitions)), reason)
+
+    def _force_end(self, end: ForcedEnd, reason: str) -> None:
+        """Perform ``end`` inside a revoke callback; ``reason``: of an abort."""
+        match end:
+            case ForcedEnd.RESUME:  # find out what became of a commit, which the next owner's would hide
+                self._keeping_failure(lambda: self._resume(inside_revoke=True))
+            case ForcedEnd.COMMIT:
+                ending = self._keeping_failure(lambda: self._perform(TransactionEvent.REVOKED, inside_revoke=True))
+                if ending is not None and ending.outcome is Outcome.ABORTED:
+                    self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
+            case ForcedEnd.ABORT:
+                if not self.block.is_open:  # a block aborts by itself, as soon as the error has left it
+                    self._keeping_failure(self._aborting(reason, inside_revoke=True))
+                self._fail_block(reason)
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
-        if partitions.isdisjoint(self.consumer.positions) or self._is_closing:
-            return
-        if self.state.needs_resume:
-            self._resume_before_revoke()
-        else:
-            self._abort_for_rebalance(reason)
+        self._force_end(end_after_failed_callback(self._open_work(partitions)), reason)
 
     def on_departed(self, partitions: frozenset[InputPartition]) -> None:
         """Keep the positions of ``partitions``: the gate needs them to abort the transaction that contains them."""
-        gone = partitions & self.consumer.positions.keys()
-        if gone and self.has_open_work and not self.state.outcome_is_pending:
+        if end_at_departure(self._open_work(partitions)) is ForcedEnd.ABORT:
+            gone = partitions & self.consumer.positions.keys()
             self._fail_block(f"{format_partitions(gone)} left with records of the open transaction")
 
     def raise_callback_failure(self) -> None:
@@ -457,16 +482,6 @@ class TransactionSession:
         if self._callback_failure is not None:
             failure, self._callback_failure = self._callback_failure, None
             raise failure
-
-    def _resume_before_revoke(self) -> None:
-        """Find out what became of a commit, which the next owner's would hide. An abort ends in its own step."""
-        if not self.state.needs_rebuild:
-            self._keeping_failure(lambda: self._resume(inside_revoke=True))
-
-    def _abort_for_rebalance(self, reason: str) -> None:
-        if not self.block.is_open:  # a block aborts by itself, as soon as the error has left it
-            self._keeping_failure(self._aborting(reason, inside_revoke=True))
-        self._fail_block(reason)
 
     def _fail_block(self, reason: str) -> None:
         if not self.call_guard.is_working:  # else it is the end of a block, which reports the outcome of its own work

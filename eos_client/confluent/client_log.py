@@ -20,6 +20,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from eos_client.config.client_settings import is_on
+from eos_client.core.lost_connections import LostConnections
 from eos_client.observe import LOGGER
 
 _INFO = 6
@@ -96,14 +97,10 @@ class ClientLog:
         found = _CODE_AT_END.search(self.failed)
         return "" if found is None else found[1]
 
-    def may_have_sent_twice(self, losses_before: int = 0) -> bool:
-        """Whether a request since there were ``losses_before`` may have been sent twice, as far as the log shows.
-
-        The first copy may arrive late, at the same epoch (KAFKA-17754). A confirmed end stands, but its handle is
-        replaced, or never used again: the copy then meets another epoch. A refused commit may answer the second copy
-        (``RECOVERY_RULES``). Once a transaction has sent offsets, more are refused: the copy could overwrite them.
-        """
-        return self.losses > losses_before or not self.understood
+    @property
+    def connections(self) -> LostConnections:
+        """What it has told of the handle's connections."""
+        return LostConnections(self.losses, self.understood)
 
     def begin_transaction(self) -> None:
         """Forget what the log said about the last transaction."""

@@ -9,6 +9,7 @@ import pytest
 
 from eos_client.confluent.client_log import ClientLog
 from eos_client.core.error_codes import TOPIC_FORBIDDEN
+from eos_client.core.lost_connections import LostConnections
 
 CLOSED = (
     "[thrd:TxnCoordinator]: TxnCoordinator: 127.0.0.1:9092: Disconnected: connection closed by peer: receive 0 after "
@@ -203,19 +204,11 @@ def test_the_code_with_which_a_transaction_has_failed_is_known_until_the_next_on
 def test_a_log_counts_as_understood_once_it_has_told_of_a_connection():
     log = ClientLog({})
     tell(log, logging.DEBUG, "STATE", "[thrd:a:9092/1]: a:9092/1: Broker changed state CONNECT -> APIVERSION_QUERY")
-    assert not log.understood
+    assert log.connections == LostConnections(losses=0, is_understood=False)
     tell(log, logging.DEBUG, "STATE", CONNECTED)
-    assert log.understood
-
-
-def test_a_request_may_have_been_sent_twice_after_a_loss_and_where_the_log_is_not_understood():
-    log = ClientLog({})
-    assert log.may_have_sent_twice()
-    tell(log, logging.DEBUG, "STATE", CONNECTED)
-    assert not log.may_have_sent_twice()
+    assert log.connections == LostConnections(losses=0, is_understood=True)
     tell(log, logging.DEBUG, "STATE", DOWN)
-    assert log.may_have_sent_twice()
-    assert not log.may_have_sent_twice(losses_before=1)
+    assert log.connections == LostConnections(losses=1, is_understood=True)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,31 @@ def test_a_block_whose_abort_fails_names_both_failures(stage):
     assert [event.records_in for event in stage.named("transaction_aborted")] == [4]
 
 
+@pytest.mark.parametrize("consumer_first", [True, False])
+def test_an_abort_that_failed_is_counted_once_by_the_close(stage, consumer_first):
+    producer, consumer = stage.producer(recovery_timeout_s=2.0), stage.subscribed()
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            for record in stage.collect(consumer, 4):
+                txn.produce(SINK, record.value())
+            producer.flush(5.0)
+            stage.cluster.refuse("EndTxn", "UNKNOWN_PRODUCER_ID")
+            for _ in range(ATTEMPTS_MAX):
+                stage.cluster.refuse("InitProducerId", "COORDINATOR_NOT_AVAILABLE")
+            raise ZeroDivisionError("theirs")
+
+    with pytest.raises(ClusterUnavailableError):
+        block()
+    assert (txn.outcome, producer.counters.aborted) == (Outcome.ABORTED, 0)
+    stage.cluster.faults.withdraw()
+    for client in (consumer, producer) if consumer_first else (producer, consumer):
+        client.close()
+    assert [event.records_in for event in stage.named("transaction_aborted")] == [4]
+    assert producer.counters.aborted == 1
+
+
 @pytest.mark.parametrize("plain", [False, True], ids=["txn.produce", "producer.produce"])
 def test_a_swallowed_error_of_produce_is_not_committed(stage, plain):
     producer, consumer = stage.producer(), stage.subscribed()

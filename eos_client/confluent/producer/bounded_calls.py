@@ -331,7 +331,7 @@ class BoundedCalls:
         """Whether a connection was lost during the last call, so that the refusal may answer a re-sent copy."""
         if error is None or not error.txn_requires_abort():
             return False
-        return self.library.log.may_have_sent_twice(self._losses_before_call)
+        return self.library.log.connections.may_have_sent_twice(self._losses_before_call)
 
     def _read_log(self) -> None:
         """Serve the client library's log; not by `serve`: until a failure has a name, the handle takes no calls."""

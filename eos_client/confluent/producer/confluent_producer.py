@@ -152,8 +152,7 @@ class ConfluentProducer:
             raise
         except KafkaException as exception:
             calls.raise_failure(TransactionalRequest.BEGIN, exception)
-        # Its request may have been sent twice. A log that is not understood must not excuse a fence for each handle.
-        if library.init.is_fresh and library.log.losses:
+        if library.init.is_fresh and library.log.connections.explains_a_fence:
             library.abandoned_inits.add()
         library.init.end_freshness()
         library.log.begin_transaction()
@@ -196,11 +195,10 @@ class ConfluentProducer:
     def _refuse_overtaken_offsets(self) -> None:
         """Refuse more offsets after a lost connection."""
         self.calls.drain_events()
-        losses = self.library.log.losses
+        connections = self.library.log.connections
         if self._losses_before_offsets is None:
-            self._losses_before_offsets = losses
-        # Not `may_have_sent_twice`: where the log is not understood, no transaction at all could send offsets twice.
-        elif losses > self._losses_before_offsets:
+            self._losses_before_offsets = connections.losses
+        elif connections.overtakes_offsets(self._losses_before_offsets):
             raise self.calls.must_abort(
                 f"a connection of transactional.id {self.library.transactional_id!r} was lost since this "
                 "transaction's first offsets were sent: a late copy of them could take back those that follow "

@@ -215,7 +215,7 @@ class Registration:
         unreported.
         """
         self._calls.drain_events()
-        return self.library.log.may_have_sent_twice() or self._calls.blocking_error is not None
+        return self.library.log.connections.may_have_sent_twice() or self._calls.blocking_error is not None
 
     def block_after_lost_connection(self) -> None:
         """Use the handle no more if a request of it may be in flight: `rebuild_after_lost_connection` fences that."""
