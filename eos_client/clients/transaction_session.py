@@ -264,7 +264,7 @@ class TransactionSession:
         except errors.EosError as error:
             self._rewind(inside_revoke=False)
             self.endings.record(Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}"))
-            self._lifecycle.on(TransactionEvent.ABORT_FAILED)  # where it has not even begun, a handler has raised
+            self._lifecycle.tell(TransactionEvent.ABORT_FAILED)  # where it has not even begun, a handler has raised
             raise
 
     def end_failed(self, failure: BaseException) -> Ending:
@@ -302,6 +302,7 @@ class TransactionSession:
             with self.producer.library.callback_errors.deferred(until_later=True):
                 self.call_guard.run_transaction_step(lambda: self._run(TransactionEvent.COMMIT_STARTS, steps))
         except tuple(_START_IS_REPEATED) as error:
+            steps.abort_reason = f"the start offsets were not committed: {error}"
             return str(error)
         return None
 
@@ -386,7 +387,7 @@ class TransactionSession:
         if self.state.outcome_is_pending:
             self._leave_unknown("the consumer was closed")
             self._is_closing = True
-            self._lifecycle.on(TransactionEvent.CLOSING)
+            self._lifecycle.tell(TransactionEvent.CLOSING)
         else:
             # An EosError is reported to the block; what a callback has raised waits, because the group is left first.
             with suppress(errors.EosError), self.producer.library.callback_errors.deferred(until_later=True):
@@ -431,7 +432,7 @@ class TransactionSession:
     def _abort_for_good(self) -> None:
         """Abort what is open, if anything, with no handle left to be replaced; raises what the abort raised."""
         has_begun = self.state.has_begun
-        self._lifecycle.on(TransactionEvent.CLOSING)
+        self._lifecycle.tell(TransactionEvent.CLOSING)
         if has_begun:
             self.producer.abort_transaction(keeps_handle=True)
 
@@ -503,9 +504,10 @@ class TransactionSession:
                 return self.call_guard.run_transaction_step(act)
         except errors.EosError as error:
             self._callback_failure = error
+            self._steps.abort_reason = self._steps.abort_reason or str(error)
             if not self.state.outcome_is_pending and not isinstance(error, errors.UnknownOutcomeError):
                 self._rewind(inside_revoke=True)
-                self._lifecycle.on(TransactionEvent.ABORT_FAILED)
+                self._lifecycle.tell(TransactionEvent.ABORT_FAILED)
             return None
 
     # -- the steps ---------------------------------------------------------------------------------------------------
@@ -518,10 +520,10 @@ class TransactionSession:
         """Perform what follows from ``event``. A commit: FLUSH, SERVE_CALLBACKS, DECIDE, COMMIT, RECORD_COMMITTED."""
         self._emit_end()
         self._steps = steps
-        act = self._lifecycle.on(event)
+        act = self._lifecycle.tell(event)
         while act is not Act.NOTHING:
             follows = self._acts[act](steps)
-            act = Act.NOTHING if follows is None else self._lifecycle.on(follows)
+            act = Act.NOTHING if follows is None else self._lifecycle.tell(follows)
         if self.state.phase is Phase.IDLE:
             self._while_polling(steps, self.producer.rebuild_after_lost_connection)
         return self.endings.last
@@ -549,7 +551,7 @@ class TransactionSession:
             self.producer.begin_transaction()
         except errors.EosError:
             if not self.producer.calls.has_open_transaction:  # else a signal handler has raised it
-                self._lifecycle.on(TransactionEvent.NOT_BEGUN)
+                self._lifecycle.tell(TransactionEvent.NOT_BEGUN)
             raise
         return TransactionEvent.BEGUN
 
@@ -613,7 +615,7 @@ class TransactionSession:
             if shown is TransactionEvent.REFUSED:
                 return steps.fail(error)
             if shown is not None:
-                self._lifecycle.on(shown)
+                self._lifecycle.tell(shown)
             raise
         return TransactionEvent.ANSWERED
 
@@ -643,7 +645,7 @@ class TransactionSession:
         except EndedMeanwhileError:
             return None
         except errors.UnknownOutcomeError as error:
-            self._lifecycle.on(TransactionEvent.NOT_FOUND)
+            self._lifecycle.tell(TransactionEvent.NOT_FOUND)
             self._rewind(inside_revoke=steps.inside_revoke)
             self.block.report_outcome(None, str(error))
             raise
@@ -703,7 +705,7 @@ class TransactionSession:
         self.consumer.record_committed({p: position.next_offset for p, position in sent.positions.items()})
         self._clear_work()
         self.endings.record(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
-        self._lifecycle.on(TransactionEvent.RECORDED)
+        self._lifecycle.tell(TransactionEvent.RECORDED)
         self._emit_end()
         self._recovery.report()
 
@@ -718,7 +720,7 @@ class TransactionSession:
         self.endings.keep_until_emitted(aborted)
         self._rewind(inside_revoke=steps.inside_revoke)
         self.endings.record(Ending(Outcome.ABORTED, reason, rule))
-        self._lifecycle.on(TransactionEvent.RECORDED)
+        self._lifecycle.tell(TransactionEvent.RECORDED)
         self._emit_end()
 
     def _finish_recording(self) -> None:

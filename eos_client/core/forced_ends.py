@@ -51,7 +51,7 @@ class OpenWork(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def counts_as_aborted(self) -> bool:
-        """Whether an abort is counted that ends it: there is something to abort, or an earlier abort was not counted."""
+        """Whether an abort that ends it is counted: it has work, or an earlier abort was not counted."""
         has_work = self.transaction.has_begun or self.has_records
         return self.is_abort_unfinished or (has_work and not self.is_closing)
 

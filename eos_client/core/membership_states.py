@@ -1,8 +1,8 @@
 """The state of a consumer's membership of its group, as one immutable value.
 
-Theory of operation. `apply` is the only way `MembershipState` changes: an event goes in, the next state comes out, and
-the consumer replaces its state by one assignment. Nothing is sent from here, and no clock is read: times come in with
-the events.
+Theory of operation. `next_state` is the only way `MembershipState` changes: an event goes in, the next state comes out,
+and the consumer replaces its state by one assignment. Nothing is sent from here, and no clock is read: times come in
+with the events.
 
 A *generation* is the classic protocol's, or the member epoch of KIP-848. It is *synced* when no rebalance callback from
 before it can still be waiting, so that records handed over under it are of partitions that are ours. A classic member
@@ -168,7 +168,7 @@ class MembershipState(NamedTuple):
         return None if self.is_revoked_early or (partitions and not known) else known
 
 
-def apply(state: MembershipState, event: events.MembershipEvent) -> MembershipState:
+def next_state(state: MembershipState, event: events.MembershipEvent) -> MembershipState:
     """Return the state after ``event``. Pure; every change of a consumer's membership is a case here."""
     change = _CHANGES.get(type(event))
     if change is None:

@@ -1,10 +1,10 @@
 """What is true of each input partition of a consumer, as one immutable value.
 
-Theory of operation. `ConsumerState` has one row for each partition and the fetched runs that wait. `apply` is the only
-way it changes: an event goes in, the next state comes out, and the consumer replaces its state by one assignment. What
-the client library must be told (pause, seek, resume, ask where a partition starts) *follows from the state* and not
-from the event: the functions ``due_*`` read it from the rows. So an action that an exception interrupted is still due
-afterwards, and an action that was done is told as an event (``Sought``, ``StartsFound``, ``LibraryResumed``).
+Theory of operation. `ConsumerState` has one row for each partition and the fetched runs that wait. `next_state` is the
+only way it changes: an event goes in, the next state comes out, and the consumer replaces its state by one assignment.
+What the client library must be told (pause, seek, resume, ask where a partition starts) *follows from the state* and
+not from the event: the functions ``due_*`` read it from the rows. So an action that an exception interrupted is still
+due afterwards, and an action that was done is told as an event (``Sought``, ``StartsFound``, ``LibraryResumed``).
 
 A call that takes records from the library marks the state first (``CallBegan``). Its last step is ``HandedOver``, which
 counts the records as handed over and clears the mark in the same assignment. A mark that the next call finds belongs
@@ -276,7 +276,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         return None
 
 
-def apply(state: ConsumerState, event: events.PartitionEvent) -> ConsumerState:
+def next_state(state: ConsumerState, event: events.PartitionEvent) -> ConsumerState:
     """Return the state after ``event``. Pure; every change of a consumer's state is a case here."""
     change = _CHANGES.get(type(event))
     if change is None:

@@ -9,8 +9,8 @@ answer or the group's offsets show its outcome (KAFKA-17754). Every other interr
 ``init_transactions`` aborts whatever is open (KIP-360). For the handle itself, an interrupted call is a row of
 ``RECOVERY_RULES``, which names its error; ``RESUME`` performs what that row asks for.
 
-``TRANSITIONS`` is the whole table, ``TransactionLifecycle.on`` the only way the state changes, and an absent row is an
-error. The act in a row is what ``clients/transaction_session.py`` performs next; most acts end in another event.
+``TRANSITIONS`` is the whole table, ``TransactionLifecycle.tell`` the only way the state changes, and an absent row is
+an error. The act in a row is what ``clients/transaction_session.py`` performs next; most acts end in another event.
 """
 
 from __future__ import annotations
@@ -281,13 +281,13 @@ def shown_by_error(*, may_have_ended: bool, is_refused: bool, was_sent: bool) ->
 
 
 class TransactionLifecycle:
-    """The state of one session's transaction. ``on`` is the only way that it changes."""
+    """The state of one session's transaction. ``tell`` is the only way that it changes."""
 
     def __init__(self, *, is_broken: bool = False) -> None:
         """``is_broken``: another session has left a step of the handle unfinished."""
         self.state = TransactionState(Phase.BROKEN if is_broken else Phase.IDLE)
 
-    def on(self, event: TransactionEvent) -> Act:
+    def tell(self, event: TransactionEvent) -> Act:
         """Apply ``event``; returns the act to perform next."""
         self.state, act = next_state(self.state, event)
         return act

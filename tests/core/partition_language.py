@@ -14,7 +14,7 @@ from eos_client.core.partition_events import (
     StartsFound,
 )
 from eos_client.core.partition_row import ResetPolicy
-from eos_client.core.partition_states import ConsumerState, apply
+from eos_client.core.partition_states import ConsumerState, next_state
 from eos_client.core.record_runs import Run
 from tests.core.gate_language import P0, P1, classic
 
@@ -32,7 +32,7 @@ def after(*happened, state=None, policy=EARLIEST):
     """The state after all that has ``happened``."""
     state = state or ConsumerState(reset_policy=policy)
     for event in happened:
-        state = apply(state, event)
+        state = next_state(state, event)
     return state
 
 

@@ -35,7 +35,7 @@ from eos_client.core.partition_events import (
     Truncated,
 )
 from eos_client.core.partition_row import SEEK_ATTEMPTS_MAX, ResetPolicy
-from eos_client.core.partition_states import ConsumerState, apply
+from eos_client.core.partition_states import ConsumerState, next_state
 from eos_client.core.record_runs import Run, runs
 from tests.core.fetched_messages import EOF, ONE, ZERO, Message
 from tests.core.gate_language import classic
@@ -61,7 +61,7 @@ def read(*waiting, partitions=(ZERO, ONE), until=20):
 
 
 def after(*happened, state=None):
-    return reduce(apply, happened, state or ConsumerState())
+    return reduce(next_state, happened, state or ConsumerState())
 
 
 # -- what is handed over -----------------------------------------------------------------------------------------------

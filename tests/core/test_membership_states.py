@@ -32,7 +32,7 @@ from eos_client.core.membership_events import (
     SyncBegan,
     Synced,
 )
-from eos_client.core.membership_states import MembershipState, apply
+from eos_client.core.membership_states import MembershipState, next_state
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions
 
 SESSION_S = 10.0
@@ -49,13 +49,13 @@ BOOLEANS = (False, True)
 def after(*told: Any, state: MembershipState = CLASSIC) -> MembershipState:
     """Return the state after events."""
     for event in told:
-        state = apply(state, event)
+        state = next_state(state, event)
     return state
 
 
 def test_what_is_no_event_is_refused():
     with pytest.raises(TypeError, match="is not an event of a consumer's membership"):
-        apply(CLASSIC, "assigned")  # type: ignore[arg-type]
+        next_state(CLASSIC, "assigned")  # type: ignore[arg-type]
 
 
 # -- readmission -------------------------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ class Rebalances(RuleBasedStateMachine):
 
     def tell(self, event: Any) -> None:
         self.step()
-        self.state = apply(self.state, event)
+        self.state = next_state(self.state, event)
 
     def hear(self, given: Partitions = NONE, taken: Partitions = NONE) -> None:
         self.step()
@@ -340,7 +340,7 @@ class Rebalances(RuleBasedStateMachine):
             act()
             self.tell(CallbackEnded(partitions))
         except StruckError:
-            self.state = apply(self.state, CallbackInterrupted())
+            self.state = next_state(self.state, CallbackInterrupted())
             self.was_broken_off = True
 
     def follow(self, given: Partitions) -> None:

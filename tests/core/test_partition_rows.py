@@ -7,14 +7,14 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
 from eos_client.core.partition_events import Departed
 from eos_client.core.partition_row import BEGINNING, PartitionRow, ResetPolicy
-from eos_client.core.partition_states import ConsumerState, apply
+from eos_client.core.partition_states import ConsumerState, next_state
 from tests.core.gate_language import P0, P1
 from tests.core.partition_language import BOTH, END, after, reading, settled
 
 
 def test_what_is_no_event_is_refused():
     with pytest.raises(TypeError, match="not an event"):
-        apply(ConsumerState(), "Fetched")  # type: ignore[arg-type]
+        next_state(ConsumerState(), "Fetched")  # type: ignore[arg-type]
 
 
 def test_nothing_is_true_of_an_unknown_partition():

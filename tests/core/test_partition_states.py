@@ -54,7 +54,7 @@ from eos_client.core.partition_events import (
     WorkTakenBack,
 )
 from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, PartitionRow, ResetPolicy, Start
-from eos_client.core.partition_states import ConsumerState, apply
+from eos_client.core.partition_states import ConsumerState, next_state
 from eos_client.core.passed_offsets import PassedOffset, passed_before_a_record, passed_runs, positions_to_read
 from eos_client.core.record_runs import message_count, messages_of, runs
 from tests.core.fetched_messages import Message
@@ -179,7 +179,7 @@ class Partitions(RuleBasedStateMachine):
 
     def after(self, event: Any) -> ConsumerState:
         TOLD.add(type(event))
-        return apply(self.state, event)
+        return next_state(self.state, event)
 
     def one_of_ours(self) -> InputPartition:
         chosen: InputPartition = self.data.draw(st.sampled_from(sorted(self.library.positions)))

@@ -9,7 +9,7 @@ import pytest
 from eos_client.core.internal_logs import OFFSETS_LOG
 from eos_client.core.model import InputPartition
 from eos_client.core.partition_events import Assigned, Chosen, Fetched, HandedOver, Interrupted, Sought
-from eos_client.core.partition_states import ConsumerState, apply
+from eos_client.core.partition_states import ConsumerState, next_state
 from eos_client.core.passed_offsets import (
     PassedOffset,
     passed_before_a_record,
@@ -38,7 +38,7 @@ def test_a_commit_of_the_groups_own_log_would_have_no_end():
 
 
 def after(*happened):
-    return reduce(apply, happened, ConsumerState())
+    return reduce(next_state, happened, ConsumerState())
 
 
 def records(partition, first, following):

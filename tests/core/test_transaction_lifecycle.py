@@ -314,7 +314,7 @@ def test_a_closed_client_leaves_nothing_open(phase):
 def test_a_handle_that_another_session_left_in_doubt_is_replaced_first():
     lifecycle = TransactionLifecycle(is_broken=True)
     assert lifecycle.state.needs_rebuild
-    assert lifecycle.on(Event.RESUME) is Act.REBUILD
+    assert lifecycle.tell(Event.RESUME) is Act.REBUILD
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_an_interrupted_step_is_completed_as_the_recovery_table_says_of_its_requ
 def test_a_held_transaction_stays_open_and_takes_more_work():
     lifecycle = TransactionLifecycle()
     for event in (Event.BEGIN, Event.BEGUN, Event.END, Event.FLUSHED, Event.SERVED, Event.DECIDED_SKIP):
-        lifecycle.on(event)
+        lifecycle.tell(event)
     assert lifecycle.state == TransactionState(Phase.HELD, has_begun=True)
     assert lifecycle.state.phase in AT_REST
 

@@ -28,7 +28,7 @@ from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling
 from eos_client.core.model import Outcome
 from eos_client.core.partition_events import Aborted, Committed, Departed, WorkLost
 from eos_client.core.partition_row import PartitionRow
-from eos_client.core.partition_states import ConsumerState, apply
+from eos_client.core.partition_states import ConsumerState, next_state
 from eos_client.core.record_runs import Run
 from eos_client.core.transaction_lifecycle import TransactionEvent
 from eos_client.errors import EosError
@@ -91,7 +91,7 @@ def _changed(event: type, change: Callable[[ConsumerState, Any], ConsumerState])
 
 
 def _no_rewind() -> Patch:
-    return _changed(Aborted, lambda state, _: apply(state, WorkLost(frozenset(state.positions))))
+    return _changed(Aborted, lambda state, _: next_state(state, WorkLost(frozenset(state.positions))))
 
 
 def _rewinds_too_far() -> Patch:
@@ -147,7 +147,7 @@ def _metadata_of_the_first_commit() -> Patch:
 
 
 def _processes_committed_again() -> Patch:
-    return _changed(Committed, lambda state, _: apply(state, Aborted()))
+    return _changed(Committed, lambda state, _: next_state(state, Aborted()))
 
 
 def _gate_hears_of_no_revocation() -> Patch:
@@ -158,7 +158,7 @@ def _gate_hears_of_no_revocation() -> Patch:
 
 def _drops_departed_offsets() -> Patch:
     leave = partition_states._departed
-    return _changed(Departed, lambda state, event: apply(leave(state, event), WorkLost(event.partitions)))
+    return _changed(Departed, lambda state, event: next_state(leave(state, event), WorkLost(event.partitions)))
 
 
 def _keeps_waiting_records() -> Patch:

@@ -33,7 +33,7 @@ def told(stage: Any, kind: type) -> list[Any]:
 
 def struck_before(events: list[TransactionEvent]) -> Any:
     """Strike just before the phase changes at each of ``events`` in turn, which takes it from the list."""
-    change = TransactionLifecycle.on
+    change = TransactionLifecycle.tell
 
     def struck(self: TransactionLifecycle, event: TransactionEvent) -> Any:
         if events and event is events[0]:
@@ -41,7 +41,7 @@ def struck_before(events: list[TransactionEvent]) -> Any:
             raise Stopped
         return change(self, event)
 
-    return mock.patch.object(TransactionLifecycle, "on", struck)
+    return mock.patch.object(TransactionLifecycle, "tell", struck)
 
 
 def block(stage: Any, producer: Any, consumer: Any, raised: BaseException | None) -> Any:

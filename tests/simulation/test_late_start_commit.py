@@ -94,6 +94,15 @@ def test_a_start_whose_commit_is_refused_is_committed_in_the_end(stage, run, ref
     assert stage.outputs == NEW
 
 
+def test_a_start_whose_commit_is_refused_is_the_reason_of_its_abort(stage):
+    stage.cluster.refuse("TxnOffsetCommit", "UNKNOWN_MEMBER_ID")
+    stage.cluster.after(1.0, lambda: stage.load(3))
+    blocks(stage, 30.0)
+    (aborted,) = stage.named("transaction_aborted")
+    assert aborted.reason.startswith("the start offsets were not committed: ")
+    assert aborted.records_in == 0
+
+
 @pytest.mark.parametrize("run", [blocks, loop])
 def test_a_start_whose_commit_is_not_authorised_raises_cluster_unfit(stage, run):
     for _ in range(100):

@@ -199,3 +199,16 @@ def test_an_unknown_commit_is_resolved_inside_an_on_revoke_that_raises(arrives: 
         stage.wait_for(lambda: False, consumer.adapter.fetching.serve_callbacks)
     assert txn.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
     assert producer.counters.outcomes_resolved == 1
+
+
+@pytest.mark.parametrize("protocol", CLASSIC)
+def test_a_refusal_in_a_rebalance_stays_the_reason_of_the_abort(protocol: str) -> None:
+    stage = SimulatedStage(protocol)
+    producer, consumer = stage.producer(), stage.subscribed()
+    stage.hold(producer, consumer)
+    refuse_the_offsets(stage)
+    until_revoked_between_blocks(stage, consumer)
+    assert goes_on(stage, producer, consumer)
+    (aborted,) = stage.named("transaction_aborted")
+    assert "GROUP_AUTHORIZATION_FAILED" in aborted.reason
+    assert "no known outcome" not in aborted.reason

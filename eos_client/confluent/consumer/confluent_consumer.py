@@ -61,7 +61,7 @@ from eos_client.core.partition_events import (
     WorkTakenBack,
 )
 from eos_client.core.partition_row import BEGINNING
-from eos_client.core.partition_states import ConsumerState, apply
+from eos_client.core.partition_states import ConsumerState, next_state
 from eos_client.core.passed_offsets import passed_before_a_record, passed_runs, positions_to_read
 from eos_client.core.record_runs import Run, message_count, runs
 from eos_client.errors import ClientClosedError
@@ -217,7 +217,7 @@ class ConfluentConsumer:
         if hand_over.runs and not self.table.state.positions:
             self.work_since = self._clock()
         handed_over = HandedOver(hand_over.runs, hand_over.waiting, self.membership.state.synced_generation)
-        return apply(self.table.state, handed_over)
+        return next_state(self.table.state, handed_over)
 
     @owned(claims=True)
     def hand_over_passed(self) -> bool:
@@ -260,8 +260,8 @@ class ConfluentConsumer:
         key, state = input_partition(partition), self.table.state
         if partition.offset >= 0 or partition.offset == BEGINNING:
             self.plain.take_back(key, partition.offset)
-            state = apply(state, WorkTakenBack(key, partition.offset))
-        self.table.state = apply(state, _choice(partition))
+            state = next_state(state, WorkTakenBack(key, partition.offset))
+        self.table.state = next_state(state, _choice(partition))
         self.table.resume_due()
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:

@@ -25,7 +25,7 @@ from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core import membership_events as events
 from eos_client.core import partition_events
-from eos_client.core.membership_states import MembershipState, apply
+from eos_client.core.membership_states import MembershipState, next_state
 from eos_client.core.model import UNJOINED, GroupGeneration, Partitions
 from eos_client.ports import Clock, MembershipSnapshot, RebalanceListener, input_partition, input_partitions
 
@@ -63,7 +63,7 @@ class Membership:
 
     def tell(self, event: events.MembershipEvent) -> None:
         """Apply ``event`` to the state."""
-        self.state = apply(self.state, event)
+        self.state = next_state(self.state, event)
 
     # -- what is known -----------------------------------------------------------------------------------------------
 

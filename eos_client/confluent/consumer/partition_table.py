@@ -20,7 +20,7 @@ from eos_client.core.partition_events import (
     PartitionEvent,
     Sought,
 )
-from eos_client.core.partition_states import ConsumerState, apply
+from eos_client.core.partition_states import ConsumerState, next_state
 from eos_client.errors import EosError, FatalClientError
 from eos_client.ports import Clock, input_partition
 
@@ -40,7 +40,7 @@ class PartitionTable:
 
     def tell(self, event: PartitionEvent) -> None:
         """Apply ``event`` to the state."""
-        self.state = apply(self.state, event)
+        self.state = next_state(self.state, event)
 
     def ended_by(self, refusal: E) -> E:
         """End the call, which hands over nothing because of ``refusal``; returns that, to be raised."""
