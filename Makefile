@@ -123,7 +123,7 @@ bench-spark: $(READY) ## the Spark sink against Spark's own Kafka sink
 	@$(BIN)/python -m tests.benchmarks.spark_sink $(BENCH)
 
 mutants: $(READY) ## mistakes put into the client on purpose, and whether simulated stories catch them
-	@$(BIN)/python -m tests.simulation.mutants $(MUTANTS)
+	@$(BIN)/python -m tests.clients.mutants $(MUTANTS)
 
 $(MUTATION_READY): pyproject.toml $(READY)
 	@echo "installing mutmut into $(VENV)"
@@ -149,7 +149,7 @@ soak: $(READY) ## 60 s of faults for each broker version and protocol
 	@$(BIN)/python tests/verification/soak.py $(SOAK)
 
 soak-steps: $(READY) ## more stories, and exceptions and signal handlers at more steps, than in make test
-	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m soak tests/simulation
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m soak tests/clients tests/simulator
 
 soak-brokers: $(READY) ## the tests on real brokers that make test leaves out, but for those of conformance
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile -m "soak and kafka and not spark" \

@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tests.simulation.group_story import BlockMember, Build, Setting
-from tests.simulation.storytellers import tell_of_heartbeats
-from tests.simulation.ungated import UngatedMember
+from tests.clients.group_story import BlockMember, Build, Setting
+from tests.clients.storytellers import tell_of_heartbeats
+from tests.clients.ungated import UngatedMember
 from tests.verification.tables import table
 
 CHECKS = {

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.simulation.storytellers import SETTINGS, tell
+from tests.clients.storytellers import SETTINGS, tell
 from tests.verification.tables import table
 
 AT_ONCE = 20

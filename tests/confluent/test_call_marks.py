@@ -16,8 +16,8 @@ import pytest
 from eos_client.confluent.call_marks import CallMarks, in_library
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, counts_as_call, is_in_call, owned
 from eos_client.errors import ClientClosedError, TransactionStateError
+from tests.clients.broken_off import StepStrike, StrikeError
 from tests.confluent.threads import elsewhere
-from tests.simulation.broken_off import StepStrike, StrikeError
 
 
 class Client:

@@ -21,7 +21,7 @@ from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Par
 from eos_client.errors import ConfigurationError
 from eos_client.ports import Clock, MembershipSnapshot
 from eos_client.testing.simulator import SimulatedClock
-from tests.simulation.broken_off import StepStrike, StrikeError
+from tests.clients.broken_off import StepStrike, StrikeError
 
 ZERO, ONE = InputPartition("orders", 0), InputPartition("orders", 1)
 DEPARTURES = {"on_revoked", "on_lost", "Departed"}

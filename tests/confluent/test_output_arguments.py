@@ -10,7 +10,7 @@ from eos_client.confluent.producer.output_arguments import produce_options
 from eos_client.errors import OutputRefusedError, TransformError
 from eos_client.ports import OutputRecord
 from eos_client.testing import SimulatedCluster
-from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
+from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
 
 HEADERS: list[Any] = [[("\ud800", b"1")], {"\ud800": b"1"}, [("a\0b", b"1")], [(b"a", b"1")], {1: b"a"}, "ab", 42]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import eos_client
 from eos_client.errors import EosError, UnknownOutcomeError
+from tests.clients.broken_off import StepStrike, StrikeError, strides, struck_runs
 from tests.databases.stage import Stage
 from tests.databases.test_database_blocks import Worker, has_all
-from tests.simulation.broken_off import StepStrike, StrikeError, strides, struck_runs
 
 EVERY_STEP = 1999
 _SQL = str(Path(eos_client.__file__).parent / "integration" / "sql")

@@ -25,10 +25,10 @@ from eos_client.core.model import GroupGeneration
 from eos_client.errors import RunFencedError, TransformError
 from eos_client.integration.otel import TransactionTracing
 from eos_client.testing import SimulatedCluster
+from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.core.test_observe import EXAMPLES
 from tests.loop.bench import consumed
 from tests.recovery.mock_cluster import mock_cluster
-from tests.simulation.simulated_stage import SINK, SOURCE, SimulatedStage
 
 TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 UPSTREAM = ("traceparent", f"00-{TRACE_ID}-{SPAN_ID}-01".encode())

@@ -11,8 +11,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from eos_client import Outcome, OutputRecord
 from eos_client.errors import InputUnreadableError, TransformError
 from eos_client.observe import RecordDeadLettered
-from tests.simulation.simulated_stage import SimulatedStage
-from tests.simulation.test_serialised_loop import (
+from tests.clients.simulated_stage import SimulatedStage
+from tests.clients.test_serialised_loop import (
     DEAD,
     LETTERS,
     OF_A_VALUE,

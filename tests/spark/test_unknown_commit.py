@@ -10,7 +10,7 @@ from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.task import SlotTask
 from eos_client.integration.spark.worker_clients import READERS
 from eos_client.testing.simulator import SimulatedCluster
-from tests.simulation.spark_story import simulated_slot
+from tests.clients.spark_story import simulated_slot
 
 IDENTITY = SinkIdentity("q", 1, 1, "out")
 SETTINGS = SinkSettings("nowhere:1", "out", "sink", 1, "sink-ledger")

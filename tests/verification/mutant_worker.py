@@ -8,7 +8,7 @@ Where the mutants of the simulated cluster show that the stories find mistakes, 
 from __future__ import annotations
 
 from eos_client.cli import main
-from tests.simulation.mutants import MUTANTS
+from tests.clients.mutants import MUTANTS
 
 MISTAKE = "records read before a rewind are kept"
 

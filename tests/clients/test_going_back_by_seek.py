@@ -1,0 +1,141 @@
+"""A seek back gives records back: they were handed over, and count as processed no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
+
+from eos_client import Outcome
+from eos_client.errors import InputPositionError
+from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.support.interception import close_the_gate
+from tests.support.protocols import PROTOCOLS
+
+RECORDS = 3
+
+
+@pytest.fixture(params=PROTOCOLS)
+def stage(request: pytest.FixtureRequest) -> SimulatedStage:
+    return SimulatedStage(request.param, records=RECORDS, partitions=1)
+
+
+@pytest.fixture
+def clients(stage: SimulatedStage) -> Iterator[tuple[Any, Any]]:
+    producer, consumer = stage.producer(), stage.subscribed()
+    yield producer, consumer
+    producer.close()
+    consumer.close()
+
+
+def seek(consumer: Any, offset: int) -> None:
+    consumer.seek(TopicPartition(SOURCE, 0, offset))
+
+
+def committed(stage: SimulatedStage) -> list[int]:
+    return list(stage.cluster.committed(GROUP).values())
+
+
+def copy_with_new_clients(stage: SimulatedStage, clients: tuple[Any, Any]) -> None:
+    for client in clients:
+        client.close()
+    with stage.subscribed() as consumer:
+        stage.copy_the_rest(stage.producer(), consumer)
+
+
+def test_a_block_commits_only_what_lies_before_the_place_it_has_gone_back_to(stage, clients):
+    producer, consumer = clients
+    with producer.transaction(consumer) as txn:
+        first, second, _ = stage.collect(consumer, RECORDS)
+        txn.produce(SINK, first.value())
+        seek(consumer, second.offset())
+    assert txn.outcome is Outcome.COMMITTED
+    assert committed(stage) == [1]
+    copy_with_new_clients(stage, clients)
+    assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize("start", [0, OFFSET_BEGINNING])
+def test_a_block_commits_nothing_that_was_given_back_before_it(stage, clients, start):
+    producer, consumer = clients
+    stage.collect(consumer, 2)
+    seek(consumer, start)
+    with producer.transaction(consumer) as txn:
+        pass
+    assert txn.outcome is Outcome.COMMITTED
+    assert committed(stage) == []
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_plain_commit_covers_nothing_that_was_given_back(stage, clients):
+    _, consumer = clients
+    stage.collect(consumer, 2)
+    seek(consumer, 0)
+    with pytest.raises(KafkaException, match="_NO_OFFSET"):
+        consumer.commit(asynchronous=False)
+    stage.collect(consumer, 2)
+    seek(consumer, 1)
+    consumer.commit(asynchronous=False)
+    assert committed(stage) == [1]
+
+
+def test_records_of_a_held_transaction_stay_in_it(stage, clients):
+    """Their outputs are in the transaction, so taking their offsets out of it would double them."""
+    producer, consumer = clients
+    with producer.transaction(consumer) as txn:
+        for message in stage.collect(consumer, RECORDS):
+            txn.produce(SINK, message.value())
+        close_the_gate(consumer)
+    assert txn.outcome is Outcome.SKIPPED
+    seek(consumer, 1)
+    seek(consumer, RECORDS)
+    stage.cluster.rebalance()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_seek_forward_gives_nothing_back(stage, clients):
+    producer, consumer = clients
+    with producer.transaction(consumer) as txn:
+        (message,) = stage.collect(consumer, 1)
+        txn.produce(SINK, message.value())
+        seek(consumer, 2)
+    assert committed(stage) == [1]
+    with producer.transaction(consumer):
+        assert [message.offset() for message in stage.collect(consumer, 1)] == [2]
+    assert committed(stage) == [RECORDS]
+
+
+def test_a_seek_beyond_the_end_of_the_log_does_not_begin_again(stage, clients):
+    producer, consumer = clients
+    with producer.transaction(consumer):
+        stage.collect(consumer, RECORDS)
+    seek(consumer, 100)
+    with pytest.raises(InputPositionError, match="offset 100, which lies beyond the end of its log"):
+        consumer.consume(1, 5.0)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_an_assignment_beyond_the_end_of_the_log_does_not_begin_again(reset):
+    stage = SimulatedStage(records=RECORDS, partitions=1)
+    consumer = stage.consumer(auto_offset_reset=reset)
+    consumer.subscribe([SOURCE], on_assign=lambda c, _: c.incremental_assign([TopicPartition(SOURCE, 0, 100)]))
+    stage.cluster.after(1.0, lambda: stage.load(1))
+    with pytest.raises(InputPositionError, match="offset 100, which lies beyond the end of its log"):
+        stage.collect(consumer, 1)
+
+
+@pytest.mark.parametrize("offset", [OFFSET_STORED, OFFSET_INVALID, -2005])
+def test_a_seek_of_which_nobody_knows_what_comes_again_is_refused_and_changes_nothing(stage, clients, offset):
+    producer, consumer = clients
+    taken = stage.collect(consumer, 2)
+    with pytest.raises(ValueError, match="the logical offset"):
+        seek(consumer, offset)
+    with producer.transaction(consumer) as txn:
+        for record in taken:
+            txn.produce(SINK, record.value())
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
