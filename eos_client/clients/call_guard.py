@@ -1,6 +1,6 @@
 """The steps of a session, and what callbacks and signal handlers may not call inside them.
 
-Open-work checks live in the session and in ``open_work.py``.
+What a session's open work forbids is asked by the session and by ``open_work.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
+from eos_client.core.forced_ends import OpenWork
+from eos_client.core.transaction_lifecycle import TransactionState
+from eos_client.errors import TransactionStateError
 
 _BLOCK_STEP, _TRANSACTION_STEP = "a block begins or ends", "the transaction advances"
 _Result = TypeVar("_Result")
@@ -74,6 +77,15 @@ class CallGuard:
                 "Let the handler return, or raise, and call it then"
             )
 
+    def refuse_transaction_by_hand(self, ours: TransactionState) -> None:
+        """Raise TransactionStateError for a block while a transaction is open that is not ``ours``."""
+        if self._producer.calls.has_open_transaction and not ours.has_begun:
+            raise misplaced_call(
+                "a block while the transaction that begin_transaction() of "
+                f"{self._producer.library.transactional_id!r} began is open: it would be torn apart. End it by "
+                "commit_transaction() or abort_transaction() first"
+            )
+
     def refuse_inside_a_call(self, what: str) -> None:
         """Raise TransactionStateError where ``what`` happens inside a call of the clients, such as a write."""
         if is_in_call(self._consumer) or is_in_call(self._producer):
@@ -82,3 +94,16 @@ class CallGuard:
                 "call that was interrupted has not returned yet. Let the callback or handler return, or raise, and do "
                 "so then"
             )
+
+
+def beside_open_work(call: str, work: OpenWork) -> TransactionStateError:
+    """Return the error for a transactional ``call`` of the application while ``work`` of a block is open."""
+    if work.transaction.outcome_is_pending:
+        return misplaced_call(
+            f"{call} while the outcome of the last commit is unknown: enter the next block, which finds out"
+        )
+    where = "inside a block" if work.in_block else "while a block's transaction is held"
+    return misplaced_call(
+        f"{call} {where}: producer.transaction(consumer) begins, sends the offsets, commits and aborts by itself. Leave "
+        "the block, and enter the next one until its outcome is not SKIPPED"
+    )

@@ -97,7 +97,7 @@ class Transaction:
         if session.block.is_open:
             session.block.leave()
         session.resolve_pending()
-        session.refuse_transaction_by_hand()
+        session.call_guard.refuse_transaction_by_hand(session.state)
         session.raise_callback_failure()
         self._exit_ref = None if self.exit_method is None or self.exit_method() is None else self.exit_method
         session.block.open(self._is_left, self._on_outcome)

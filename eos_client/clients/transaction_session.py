@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from eos_client import errors
 from eos_client.clients.block_state import BlockState
-from eos_client.clients.call_guard import CallGuard
+from eos_client.clients.call_guard import CallGuard, beside_open_work
 from eos_client.clients.commit_attempts import CommitAttempts
 from eos_client.clients.endings import Endings
 from eos_client.clients.long_steps import EndedMeanwhileError, while_polling
@@ -23,7 +23,6 @@ from eos_client.clients.refused_letters import LettersOfBlocks
 from eos_client.clients.step_state import AttemptedOffsets, Ending, StepState, needed
 from eos_client.clients.transaction_outputs import TransactionOutputs
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
-from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.failures.consumer_failures import leave_block
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.serialisation import Serializers
@@ -185,32 +184,12 @@ class TransactionSession:
         self.consumer.mark_processed()
         self.outputs.are_unfinished = False
 
-    # -- calls that are refused beside it ----------------------------------------------------------------------------
-
-    def refuse_transaction_by_hand(self) -> None:
-        """Raise TransactionStateError for a block while the application has a transaction of its own open."""
-        if self.producer.calls.has_open_transaction and not self.state.has_begun:
-            raise misplaced_call(
-                "a block while the transaction that begin_transaction() of "
-                f"{self.producer.library.transactional_id!r} began is open: it would be torn apart. End it by "
-                "commit_transaction() or abort_transaction() first"
-            )
-
     def refuse_call_by_hand(self, call: str) -> None:
         """Raise TransactionStateError for a transactional ``call`` of the application while our work is open."""
         self.call_guard.refuse_within_a_step(call)
         self.resolve_left_block()
-        if not self.has_open_work:
-            return
-        if self.state.outcome_is_pending:
-            raise misplaced_call(
-                f"{call} while the outcome of the last commit is unknown: enter the next block, which finds out"
-            )
-        where = "inside a block" if self.block.is_open else "while a block's transaction is held"
-        raise misplaced_call(
-            f"{call} {where}: producer.transaction(consumer) begins, sends the offsets, commits and aborts by "
-            "itself. Leave the block, and enter the next one until its outcome is not SKIPPED"
-        )
+        if self.has_open_work:
+            raise beside_open_work(call, self._open_work())
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
