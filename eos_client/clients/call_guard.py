@@ -104,6 +104,6 @@ def beside_open_work(call: str, work: OpenWork) -> TransactionStateError:
         )
     where = "inside a block" if work.in_block else "while a block's transaction is held"
     return misplaced_call(
-        f"{call} {where}: producer.transaction(consumer) begins, sends the offsets, commits and aborts by itself. Leave "
-        "the block, and enter the next one until its outcome is not SKIPPED"
+        f"{call} {where}: producer.transaction(consumer) begins, sends the offsets, commits and aborts by itself. "
+        "Leave the block, and enter the next one until its outcome is not SKIPPED"
     )

@@ -127,12 +127,14 @@ class DeserializedRecord(Generic[K_co, V_co]):
 
 DeserializedTransform = Callable[[DeserializedRecord[K_co, V_co]], Outputs]
 """A transform of records whose keys and values have the types of their deserialisers."""
+Messages = list[Message]
+"""Records typed as confluent_kafka's ``Message``."""
 MessageTransform = Callable[[Message], Outputs]
 """A transform whose records are typed as confluent_kafka's ``Message``."""
 AnyBatchTransform = (
     BatchTransform[K_co, V_co]
     | Callable[[list[DeserializedRecord[K_co, V_co]]], Outputs]
-    | Callable[[list[Message]], Outputs]
+    | Callable[[Messages], Outputs]
 )
 """A transform of a list of records, named by any of their types: for type checkers, lists are invariant."""
 AnyAsyncTransform = Callable[[DeserializedRecord[K_co, V_co]], AsyncOutputs] | Callable[[Message], AsyncOutputs]
@@ -140,7 +142,7 @@ AnyAsyncTransform = Callable[[DeserializedRecord[K_co, V_co]], AsyncOutputs] | C
 AnyAsyncBatchTransform = (
     AsyncBatchTransform[K_co, V_co]
     | Callable[[list[DeserializedRecord[K_co, V_co]]], AsyncOutputs]
-    | Callable[[list[Message]], AsyncOutputs]
+    | Callable[[Messages], AsyncOutputs]
 )
 """As ``AnyBatchTransform``, for an async function."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import tenacity
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.serialization import SerializationContext, StringDeserializer
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine, MetaData, Table
 from typing_extensions import assert_type
 
 import eos_client
@@ -49,10 +49,26 @@ from eos_client.core.commit_gate import (
 from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import InputPartition, InputPosition, ProducerLimits
 from eos_client.integration.spark import EosDatabaseSink, EosKafkaSink, SinkProgress
+from eos_client.integration.sql import (
+    DatabaseConsumer,
+    DatabaseLoop,
+    OutboxRelay,
+    create_outbox,
+    outbox_table,
+    write_outbox,
+)
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.observe import CommitSkipped, Counters, Event, SparkBatchWritten, TransactionCommitted, log_event
 from eos_client.ports import ClientLibrary, Clock, RevocationWork
-from eos_client.testing import EmbeddedKafka
+from eos_client.testing import (
+    ContainerKafka,
+    EmbeddedKafka,
+    EmbeddedKafkaCluster,
+    EmbeddedMysql,
+    EmbeddedPostgres,
+    KafkaBroker,
+    SimulatedCluster,
+)
 
 KAFKA: dict[str, Any] = {"bootstrap.servers": "localhost:9092"}
 
@@ -473,6 +489,92 @@ assert_type(eos_client.__all__, list[str])
 
 
 # -- Spark -----------------------------------------------------------------------------------------------------------
+
+
+def every_broker_for_tests() -> list[str]:
+    brokers: list[KafkaBroker] = [EmbeddedKafka(), ContainerKafka()]
+    for broker in brokers:
+        broker.start()
+        broker.restart(timeout_s=5.0)
+        assert_type(broker.running, bool)
+        assert_type(broker.log_tail(lines=10), str)
+        broker.kill()
+        broker.stop()
+    with EmbeddedKafkaCluster() as cluster:
+        assert_type(cluster.brokers, Mapping[int, EmbeddedKafka])
+    return [broker.bootstrap_servers for broker in brokers]
+
+
+def databases_for_tests() -> None:
+    with EmbeddedPostgres() as postgres, EmbeddedMysql() as mysql:
+        assert_type(postgres.url, str)
+        assert_type(mysql.url, str)
+
+
+def simulated_cluster() -> list[Any]:
+    cluster = SimulatedCluster(seed=1)
+    cluster.create_topic("orders", partitions=3)
+    cluster.write("orders", [b"1", None], partition=1)
+    cluster.refuse("EndTxn", "INVALID_TXN_STATE")
+    cluster.revoke(("orders", 1))
+    cluster.advance(1.0)
+    cluster.give_back()
+    assert_type(sum(cluster.committed("billing").values()), int)
+    ExactlyOnceLoop(EosConfig(KAFKA, group_id="billing"), ["orders"], price, output_topic="invoices", clients=cluster)
+    return cluster.values("invoices", read_committed=False)
+
+
+# -- databases ---------------------------------------------------------------------------------------------------------
+
+
+def write_rows(connection: Connection, records: list[Message]) -> None:
+    for record in records:
+        connection.exec_driver_sql("INSERT INTO orders VALUES (?)", (record.value(),))
+
+
+def rows_of_a_database(engine: Engine) -> None:
+    config = EosConfig(KAFKA, group_id="billing", on_error="dead_letter", dead_letter_topic="letters")
+    with DatabaseLoop(config, ["orders"], write_rows, engine=engine, offsets_table="eos_offsets", hook=observe) as loop:
+        assert_type(loop.run(until_end=True), bool)
+        assert_type(loop.counters, Counters)
+        assert_type(loop.gate, CommitGate)
+        assert_type(loop.health(), LoopHealth)
+        loop.stop("done")
+
+
+def write_typed_rows(connection: Connection, records: list[Record[str, Order]]) -> None:
+    for record in records:
+        connection.exec_driver_sql("INSERT INTO orders VALUES (?)", (record.value(),))
+
+
+def typed_rows(config: EosConfig[str, Order], engine: Engine) -> DatabaseLoop[str, Order]:
+    return DatabaseLoop(config, ["orders"], write_typed_rows, engine=engine)
+
+
+def rows_in_blocks(engine: Engine) -> None:
+    with DatabaseConsumer({**KAFKA, "group.id": "billing"}, engine=engine, gate=GateSettings()) as consumer:
+        consumer.subscribe(["orders"], on_lost=mine)
+        assert_type(consumer.gate, CommitGate)
+        block = consumer.database_transaction(max_records=100, timeout_s=0.5)
+        with block as (connection, records):
+            write_rows(connection, records)
+        assert_type(block.outcome, Outcome | None)
+        assert_type(block.reason, str)
+
+
+def outbox(engine: Engine) -> None:
+    table = outbox_table("outbox", MetaData())
+    assert_type(table, Table)
+    create_outbox(engine, table)
+    with engine.begin() as connection:
+        write_outbox(connection, table, [OutputRecord("invoices", key=b"C-1", value=b"paid")])
+    config = EosConfig(KAFKA, group_id="relay")
+    relay = OutboxRelay(engine, table, config, buckets=4, default_topic="invoices", keep=True, hook=observe)
+    with relay:
+        assert_type(relay.run(until_end=True), bool)
+        assert_type(relay.counters, Counters)
+        assert_type(relay.health(), LoopHealth)
+        relay.stop()
 
 
 def executor_step(step: str, slot: int, batch_id: int) -> None:
