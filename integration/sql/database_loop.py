@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine
 from eos_client.config import EosConfig
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.positions.clients import PositionedClients
+from eos_client.confluent.serialisation import DeserializedRecord, Messages
 from eos_client.core.commit_gate import CommitGate
 from eos_client.core.loop_health import LoopHealth
 from eos_client.errors import ConfigurationError
@@ -28,7 +29,12 @@ from eos_client.ports import ClientLibrary, K_co, Record, V_co
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-Handler = Callable[[Connection, "list[Record[K_co, V_co]]"], object]
+Handler = (
+    Callable[[Connection, "list[Record[K_co, V_co]]"], object]
+    | Callable[[Connection, "list[DeserializedRecord[K_co, V_co]]"], object]
+    | Callable[[Connection, Messages], object]
+)
+"""What writes rows of a list of records, named by any of their types: for type checkers, lists are invariant."""
 DEFAULT_OFFSETS_TABLE = "eos_offsets"
 _OF_UNFINISHED = ("__await__", "__next__", "__anext__")
 

@@ -290,6 +290,23 @@ def test_an_assignment_of_the_same_generation_confirms_what_was_retained(called)
     assert called("on_revoke", GroupGeneration(3, "two"), 0) == [("on_revoked", [0])]
 
 
+@pytest.mark.parametrize("is_leaving", [True, False])
+def test_a_leaving_member_that_rejoined_unnoticed_stays_out(joined, library, called, is_leaving):
+    called("on_assign", GroupGeneration(1, "one"), 0, 1)
+    if is_leaving:
+        joined.tell(Leaving())
+    called("on_revoke", GroupGeneration(2, "two"), 1)
+    assert library.raw.asked == ["unsubscribe"] * is_leaving
+
+
+def test_only_a_leaving_member_may_lack_group_metadata(joined, library, monkeypatch):
+    monkeypatch.setattr(library.raw, "consumer_group_metadata", Mock(side_effect=RuntimeError))
+    with pytest.raises(RuntimeError):
+        joined.snapshot()
+    joined.tell(Leaving())
+    assert joined.snapshot() == MembershipSnapshot(None, UNJOINED)
+
+
 @pytest.mark.parametrize(("callback", "revoked"), [("on_assign", []), ("on_revoke", [1])])
 def test_an_interrupted_report_of_a_rejoin_is_still_due(joined, called, follower, callback, revoked):
     called("on_assign", GroupGeneration(1, "one"), 0, 1)
@@ -404,6 +421,10 @@ def test_a_dropped_member_leaves_unless_the_librarys_close_has_begun(library, fo
     monkeypatch.setattr("eos_client.confluent.consumer.membership.in_background", left)
     if is_closed:  # an exception struck before the library's close() began
         membership.tell(Closed())
+    with monkeypatch.context() as patched:
+        patched.setattr(Membership, "is_forked_copy", True)  # whose original is still a member
+        membership.leave_if_dropped()
+    assert not left.called
     membership.leave_if_dropped()
     assert left.called
     left.reset_mock()
