@@ -157,6 +157,15 @@ def test_a_handle_left_before_its_init_was_answered_may_explain_a_fence(started)
     assert started.library.abandoned_inits.may_explain_fence
 
 
+@pytest.mark.parametrize("losses", [0, 1])
+def test_an_init_whose_connection_was_lost_may_explain_a_fence(stage, losses):
+    producer = stage.producer()
+    producer.init_transactions(5.0)
+    producer.library.log.losses = losses
+    producer.begin_transaction()
+    assert producer.library.abandoned_inits.may_explain_fence is bool(losses)
+
+
 # -- its calls ---------------------------------------------------------------------------------------------------------
 
 

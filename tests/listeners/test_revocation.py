@@ -55,10 +55,12 @@ class TestRevoked:
         def interrupted():
             raise KeyboardInterrupt
 
+        member.work.positions, member.work.commit_succeeds = ours(0, 1), False
         monkeypatch.setattr(member.work, part, interrupted)
         with pytest.raises(KeyboardInterrupt):
             listener.on_revoked(theirs(1))
         assert (member.gate.state.revoking, member.gate.state.assigned) == (False, ours(0))
+        assert member.gate.state.revoked_work == ours(1)
 
     def test_the_generation_remembered_is_the_one_after_the_commit(self, member, listener):
         moved = GroupGeneration(6, "m", "billing")
