@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -40,6 +41,8 @@ from tests.verification.wire import Api
 DRAIN_S_MAX = 90.0
 VERY_SLOW_DRAIN_S = 3 * VERY_SLOW_S
 """A transform that outlives its transaction runs again, and once more alone."""
+REFUSED_DRAIN_S = 3.0
+"""A refused record costs two or three aborts, and each seek waits for the fetch in flight (``fetch.wait.max.ms``)."""
 STOP_S_MAX = 60.0
 LOOK_EVERY_S = 0.3
 SILENCE_S = 5.0
@@ -74,8 +77,11 @@ class RealEnvironment(Environment):
         self.library = self
         self.members = [ApplicationMember(self, index) for index in range(program.members)]
         self._began_at = time.monotonic()
-        very_slow = sum(odd.count for odd in program.odds if odd.kind == "very_slow")
-        self._drained_by_s = program.until_s + DRAIN_S_MAX + very_slow * VERY_SLOW_DRAIN_S
+        odd_counts = Counter[str]()
+        for odd in program.odds:
+            odd_counts[odd.kind] += odd.count
+        odd_s = odd_counts["very_slow"] * VERY_SLOW_DRAIN_S + odd_counts["broker_refuses"] * REFUSED_DRAIN_S
+        self._drained_by_s = program.until_s + DRAIN_S_MAX + odd_s
         self._script: list[tuple[float, int, Callable[[], object]]] = []
         self._numbers = itertools.count()
         self._written = [0] * program.partitions
