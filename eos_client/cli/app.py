@@ -19,6 +19,7 @@ from eos_client.cli.exit_codes import ExitCode
 from eos_client.cli.failures import CommandLineError, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.offsets import DatabaseAccess, export_offsets, release_offsets, set_offsets, show_offsets
+from eos_client.cli.progress import progress_of
 from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.relay import OutboxOptions, relay_config, run_relay
 from eos_client.cli.run import run_loop
@@ -47,7 +48,6 @@ app.add_typer(offsets_app, name="offsets")
 txn_app = typer.Typer(no_args_is_help=True, help="Find transactions that hang, and end them (KIP-664).")
 app.add_typer(txn_app, name="txn")
 
-_PROGRESS_S = {LogFormat.CONSOLE: 10.0, LogFormat.JSON: 1.0}
 _PIPE_WIDTH = 120
 _PAUSE_HOURS_MAX = 1_000_000
 
@@ -111,6 +111,20 @@ HealthHost = Annotated[
     str, typer.Option("--health-host", metavar="HOST", help="The address of --health-port and --metrics-port.")
 ]
 
+Quiet = Annotated[bool, _flag("--quiet", "Warnings and errors only.")]
+LogFormatOption = Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")]
+Progress = Annotated[
+    float | None, _seconds("--progress-interval", "Without a terminal. Default: 10; 1 with --log-format json.")
+]
+Attempts = Annotated[
+    int, typer.Option(metavar="N", help="How often FUNC is called before the record counts as failed.", min=1)
+]
+UntilEnd = Annotated[
+    bool, _flag("--until-end", "Stop, committed, at the ends that the partitions have when they are assigned.")
+]
+PinnedId = Annotated[str | None, _name("--transactional-id", "ID", "Pin it, one per worker; generated when left out.")]
+
+Buckets = Annotated[int, typer.Option(metavar="N", help="Relays that share the rows at most.", min=1, max=1000)]
 DemoDatabase = Annotated[
     bool, _flag("--database", "Write rows of a database in place of a topic: of an SQLite file, or --database-url.")
 ]
@@ -158,9 +172,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
         list[str], typer.Option("--from", metavar="TOPIC", help="Input topic. May be repeated, or TOPIC,TOPIC.")
     ],
     target: Annotated[str, _name("--to", "TOPIC", "Topic of outputs that name none.")],
-    transactional_id: Annotated[
-        str | None, _name("--transactional-id", "ID", "Pin it, one per worker; generated when left out.")
-    ] = None,
+    transactional_id: PinnedId = None,
     commit_interval_s: Annotated[float, _seconds("--commit-interval", "Seconds of work in one transaction.")] = 0.1,
     start_timeout_s: Annotated[float, _seconds("--start-timeout", "How long the cluster may take to answer.")] = 10.0,
     on_error: Annotated[
@@ -169,22 +181,17 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     dead_letter_topic: Annotated[
         str | None, _name("--dead-letter-topic", "TOPIC", "Where --on-error dead_letter writes such a record.")
     ] = None,
-    attempts: Annotated[
-        int, typer.Option(metavar="N", help="How often FUNC is called before the record counts as failed.", min=1)
-    ] = 1,
+    attempts: Attempts = 1,
     batch: Annotated[bool, _flag("--batch", "FUNC takes a list of records, not one.")] = False,
-    until_end: Annotated[
-        bool, _flag("--until-end", "Stop, committed, at the ends that the partitions have when they are assigned.")
-    ] = False,
+    until_end: UntilEnd = False,
     config: Config = None,
     config_file: ConfigFile = None,
     health_port: HealthPort = None,
     metrics_port: MetricsPort = None,
     health_host: HealthHost = EVERY_ADDRESS,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
-    progress_interval_s: Annotated[
-        float | None, _seconds("--progress-interval", "Default: 10; 1 with --log-format json.")
-    ] = None,
+    log_format: LogFormatOption = LogFormat.CONSOLE,
+    progress_interval_s: Progress = None,
+    quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Run one exactly-once worker: FUNC(record) returns or yields OutputRecords, or bytes for the --to topic.
@@ -196,17 +203,19 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     """
     is_read = False
     # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
-    with _until_stopped(verbose=verbose, log_format=log_format):
+    with _until_stopped(verbose=verbose, log_format=log_format, quiet=quiet):
         _require_both(on_error, dead_letter_topic)
+        topics = parse_names(sources, option="--from")
+        title = f"{group}: {', '.join(topics)} -> {target}"
         is_read = run_loop(
             reference,
-            parse_names(sources, option="--from"),
+            topics,
             target,
             {**client_settings(config, config_file, of_job=True), "bootstrap.servers": bootstrap},
             takes_batches=batch,
             until_end=until_end,
             served_at=(health_host, health_port, metrics_port),
-            progress_interval_s=progress_interval_s or _PROGRESS_S[log_format],
+            progress=progress_of(title, log_format, progress_interval_s, quiet=quiet),
             group_id=group,
             transactional_id=transactional_id,
             commit_interval_s=commit_interval_s,
@@ -233,9 +242,7 @@ def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     bootstrap: Bootstrap,
     group: Annotated[str, _name("--group", "GROUP", "Consumer group of all relays of this outbox.")],
     target: Annotated[str | None, _name("--to", "TOPIC", "Topic of rows that name none.")] = None,
-    buckets: Annotated[
-        int, typer.Option(metavar="N", help="Relays that share the rows at most.", min=1, max=1000)
-    ] = 16,
+    buckets: Buckets = 16,
     keep: Annotated[bool, _flag("--keep", "Leave published rows in the table.")] = False,
     create: Annotated[bool, _flag("--create", "Create the outbox table if it is missing.")] = False,
     poll_interval_s: Annotated[float, _seconds("--poll-interval", "How soon it looks for new rows again.")] = 0.1,
@@ -248,7 +255,8 @@ def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     health_port: HealthPort = None,
     metrics_port: MetricsPort = None,
     health_host: HealthHost = EVERY_ADDRESS,
-    log_format: Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")] = LogFormat.CONSOLE,
+    log_format: LogFormatOption = LogFormat.CONSOLE,
+    quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Publish the rows of an outbox table to Kafka, each exactly once, and in order per key.
@@ -256,14 +264,15 @@ def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     Relays of one group share the rows and take over from each other. Signals and exit status are those of `run`.
     """
     is_done = False
-    with _until_stopped(verbose=verbose, log_format=log_format):
+    with _until_stopped(verbose=verbose, log_format=log_format, quiet=quiet):
         _require_both(on_error, dead_letter_topic)
         rows = OutboxOptions(database, outbox, target, buckets, poll_interval_s, keep=keep, create=create)
         policy = {"on_error": on_error.value, "dead_letter_topic": dead_letter_topic}
         settings = client_settings(config, config_file, of_job=True)
         job = relay_config(settings, bootstrap, group_id=group, commit_interval_s=commit_interval_s, **policy)
         served_at = health_host, health_port, metrics_port
-        is_done = run_relay(rows, job, served_at, _PROGRESS_S[log_format], until_end=until_end)
+        progress = progress_of(f"{group}: rows of {outbox}", log_format, None, quiet=quiet)
+        is_done = run_relay(rows, job, served_at, progress, until_end=until_end)
     if until_end and not is_done:
         raise SystemExit(ExitCode.INTERRUPTED)
 
@@ -560,17 +569,19 @@ def _console() -> Console:
 
 
 @contextmanager
-def _reported(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE) -> Iterator[LogStream]:
+def _reported(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE, quiet: bool = False) -> Iterator[LogStream]:
     """Configure the logs, and turn an error of the command into a message and an exit status."""
-    log_stream = configure_logs(log_format, verbose=verbose)
+    log_stream = configure_logs(log_format, verbose=verbose, quiet=quiet)
     with failures_reported(verbose=verbose, as_json=log_format is LogFormat.JSON):
+        if quiet and verbose:
+            raise CommandLineError("--quiet and --verbose contradict each other: keep one")
         yield log_stream
 
 
 @contextmanager
-def _until_stopped(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE) -> Iterator[None]:
+def _until_stopped(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE, quiet: bool = False) -> Iterator[None]:
     """Treat a requested stop as success, unless it was caused by the loss of stderr's reader."""
-    with _reported(verbose=verbose, log_format=log_format) as log_stream:
+    with _reported(verbose=verbose, log_format=log_format, quiet=quiet) as log_stream:
         with signals_as_interrupt(), suppress(KeyboardInterrupt):
             yield
         log_stream.require_reader()

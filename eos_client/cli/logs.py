@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
 
@@ -26,15 +26,17 @@ class LogFormat(str, Enum):
     JSON = "json"
 
 
-def configure_logs(log_format: LogFormat, *, verbose: bool) -> LogStream:
+def configure_logs(log_format: LogFormat, *, verbose: bool, quiet: bool = False) -> LogStream:
     """Send structlog's events, and what other libraries log or warn of, to stderr, and return the stream of it.
 
     :param verbose: debug level: every committed transaction, not only what is out of the ordinary.
+    :param quiet: warnings and errors only.
     """
     stream = LogStream()
+    level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
     structlog.configure(
         processors=_processors(log_format),
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG if verbose else logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(stream),  # type: ignore[arg-type]  # it writes and flushes
         cache_logger_on_first_use=False,
     )
@@ -58,7 +60,7 @@ class LogStream:
     """Stderr that survives its reader: when the pipe breaks, the process is asked to stop as by SIGTERM.
 
     Without this, the loop would fail inside a log call, or run on with nobody to watch it. On a full disk, lines are
-    lost until there is room again.
+    lost until there is room again. While something is shown in place on the terminal, lines appear above it.
     """
 
     def __init__(self) -> None:
@@ -67,11 +69,11 @@ class LogStream:
 
     def write(self, text: str) -> None:
         """Write ``text``, or nothing once the reader has gone."""
-        self._guarded(lambda: self._stream.write(text))
+        self._guarded(lambda: self._place.write(text))
 
     def flush(self) -> None:
         """Hand everything to the reader now."""
-        self._guarded(self._stream.flush)
+        self._guarded(self._place.flush)
 
     def require_reader(self) -> None:
         """Do nothing while stderr can be read.
@@ -80,6 +82,11 @@ class LogStream:
         """
         if self._broken:
             raise OutputLostError("the reader of stderr has gone: start again with one")
+
+    @property
+    def _place(self) -> TextIO:
+        """Stderr, or what rich has put in its place as long as it shows something there."""
+        return sys.stderr if getattr(sys.stderr, "rich_proxied_file", None) is self._stream else self._stream
 
     def _guarded(self, act: Callable[[], object]) -> None:
         if self._broken:

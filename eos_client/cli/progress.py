@@ -1,20 +1,113 @@
-"""Writes a ``loop_progress`` log line at each interval in which something changed, for a person or a parent process.
+"""Reports a loop's progress: a live view on a terminal, else a short line at each interval, or fields for a program.
 
 The loop's thread owns the Kafka clients. This one reads counters and remembers events; it never calls a client.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Protocol
 
 import structlog
+from rich.console import Console
 
-from eos_client.core.model import InputPartition
-from eos_client.observe import Event, EventHook, PartitionsAssigned, PartitionsLost, PartitionsRevoked, log_event
+from eos_client.cli.live_screen import LiveScreen
+from eos_client.cli.logs import LogFormat
+from eos_client.cli.run_figures import Seen, Snapshot, rates_between
+from eos_client.cli.run_words import plain_line, screen, stopping_line, summary_line
+from eos_client.loop.until_end import NO_PARTITION, READ_TO_THE_END
+from eos_client.observe import Counters, Event, EventHook, log_event
+
+_TICK_S = 0.1
+_PLAIN_INTERVAL_S = {LogFormat.CONSOLE: 10.0, LogFormat.JSON: 1.0}
+_LIVE_INTERVAL_S = 1.0
+_DONE = frozenset({READ_TO_THE_END, NO_PARTITION})
+
+
+class LoggedFields:
+    """Reports for a program: log lines ``loop_progress``, ``loop_stopping``, and at the end ``loop_summary``.
+
+    A loop that has ended by itself, at the ends of its partitions, has ``job_done`` in place of the last one.
+    """
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Be entered while the loop runs."""
+        yield
+
+    def show(self, now: Snapshot) -> None:
+        """Receive what is the case, several times a second."""
+
+    def report(self, now: Snapshot) -> None:
+        """Tell what is the case, at each interval in which something has changed."""
+        _log("loop_progress", **now.as_fields())
+
+    def stopping(self, reason: str) -> None:
+        """Tell that the loop has been asked to end, and how to end it at once."""
+        _log("loop_stopping", reason=reason, advice="a second signal ends the process at once")
+
+    def ended(self, now: Snapshot) -> None:
+        """Tell what the whole run has done."""
+        _log("job_done" if now.stop_reason in _DONE else "loop_summary", **now.as_summary())
+
+
+class LoggedLines(LoggedFields):
+    """Reports for a person who reads a log: the same in short sentences."""
+
+    def report(self, now: Snapshot) -> None:
+        """Tell what is the case, at each interval in which something has changed."""
+        _log(plain_line(now))
+
+    def stopping(self, reason: str) -> None:
+        """Tell that the loop has been asked to end, and how to end it at once."""
+        _log(stopping_line(reason))
+
+    def ended(self, now: Snapshot) -> None:
+        """Tell what the whole run has done."""
+        _log(summary_line(now, is_done=now.stop_reason in _DONE))
+
+
+class ShownScreen(LoggedLines):
+    """Reports for a person at a terminal: a view that stays in place, below the lines of the log."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._screen = LiveScreen(console)
+        self._title = title
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Show the view while the loop runs."""
+        with self._screen:
+            yield
+
+    def show(self, now: Snapshot) -> None:
+        """Show what is the case."""
+        self._screen.show(screen(now, self._title))
+
+    def report(self, now: Snapshot) -> None:
+        """Write no line: the view shows it."""
+
+
+def _log(event: str, **fields: object) -> None:
+    structlog.get_logger("eos_client").info(event, **fields)
+
+
+class Watched(Protocol):
+    """What is read of a loop that is watched, or of a relay."""
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why it has been asked to end, None while it has not."""
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """Its totals."""
+        ...
 
 
 class LoopProgress:
@@ -24,49 +117,88 @@ class LoopProgress:
 
     :param interval_s: seconds between two reports.
     :param forward: the hook that gets every event after this one.
+    :param reports: how progress is told.
     """
 
-    def __init__(self, interval_s: float, *, forward: EventHook = log_event) -> None:
+    def __init__(
+        self, interval_s: float, *, forward: EventHook = log_event, reports: LoggedFields | None = None
+    ) -> None:
         self._interval_s = interval_s
         self._forward = forward
-        self._partitions: frozenset[InputPartition] = frozenset()
+        self._reports = reports or LoggedFields()
+        self._seen = Seen()
+        self._began_at = time.monotonic()
         self._stopped = threading.Event()
 
     def __call__(self, event: Event) -> None:
-        """Update the assignment from ``event``, then pass it on."""
-        if isinstance(event, PartitionsAssigned):
-            self._partitions |= event.partitions
-        elif isinstance(event, PartitionsRevoked | PartitionsLost):
-            self._partitions -= event.partitions
+        """Take note of ``event``, then pass it on."""
+        self._seen = self._seen.after(event, time.monotonic())
         self._forward(event)
 
     @contextmanager
-    def watch(self, counters: Callable[[], Mapping[str, int]]) -> Iterator[None]:
-        """Report the totals that ``counters()`` returns, until the block is left."""
-        thread = threading.Thread(target=self._report, args=(counters,), name="loop-progress", daemon=True)
-        thread.start()
+    def watch(self, loop: Watched) -> Iterator[None]:
+        """Report how ``loop`` gets on, until the block is left."""
+        self._loop = loop
+        self._began_at = time.monotonic()
+        thread = threading.Thread(target=self._report, name="loop-progress", daemon=True)
         try:
-            yield
+            with self._reports.opened():
+                thread.start()
+                try:
+                    yield
+                finally:
+                    self._stopped.set()
+                    thread.join()
         finally:
-            self._stopped.set()
-            thread.join()
+            if self._seen.is_started:
+                self._reports.ended(self._snapshot(self._loop.counters.as_dict(), (0, 0)))
 
-    def _report(self, counters: Callable[[], Mapping[str, int]]) -> None:
-        before, at = dict(counters()), time.monotonic()
-        reported = self._report_on(before, before, self._interval_s)
+    def _report(self) -> None:
+        before, at = self._loop.counters.as_dict(), time.monotonic()
+        rates, reported, is_stopping = (0, 0), self._snapshot(before, (0, 0)), False
         running = True
         while running:
-            running = not self._stopped.wait(self._interval_s)
-            now, elapsed_s = dict(counters()), time.monotonic() - at
-            report = self._report_on(before, now, elapsed_s)
-            # An idle loop has nothing to report after the report that it is idle, nor one that has only ended.
-            if report != reported and (running or now != before):
-                structlog.get_logger("eos_client").info("loop_progress", **report)
-            before, at, reported = now, time.monotonic(), report
+            running = not self._stopped.wait(min(_TICK_S, self._interval_s))
+            if running and not is_stopping and (reason := self._loop.stop_reason) is not None:
+                is_stopping = True
+                self._tell_stop(reason)
+            counted = self._loop.counters.as_dict()
+            if not running or time.monotonic() - at >= self._interval_s:
+                rates = rates_between(before, counted, time.monotonic() - at)
+                now = self._snapshot(counted, rates)
+                # An idle loop has nothing to report after the report that it is idle, nor one that has only ended.
+                if now != reported and (running or (counted != before and not self._seen.is_started)):
+                    self._reports.report(now)
+                before, at, reported = counted, time.monotonic(), now
+            self._reports.show(self._snapshot(counted, rates))
 
-    def _report_on(self, before: Mapping[str, int], now: Mapping[str, int], elapsed_s: float) -> dict[str, Any]:
-        rates = {
-            f"{name}_per_s": round((now.get(name, 0) - before.get(name, 0)) / max(elapsed_s, 1e-3))
-            for name in ("records_in", "records_out")
-        }
-        return {**rates, "partitions": len(self._partitions), **now}
+    def _tell_stop(self, reason: str) -> None:
+        if reason not in _DONE:
+            self._reports.stopping(reason)
+
+    def _snapshot(self, totals: Mapping[str, int], rates: tuple[int, int]) -> Snapshot:
+        now_s, seen = time.monotonic(), self._seen
+        return Snapshot(
+            elapsed_s=now_s - self._began_at,
+            in_per_s=rates[0],
+            out_per_s=rates[1],
+            totals=totals,
+            seen=seen,
+            held_s=None if seen.held_since_s is None else round(now_s - seen.held_since_s),
+            stop_reason=self._loop.stop_reason,
+        )
+
+
+def progress_of(title: str, log_format: LogFormat, interval_s: float | None, *, quiet: bool) -> LoopProgress:
+    """Return the progress of the loop that ``title`` names, for whoever reads stderr.
+
+    :param interval_s: seconds between two reports; None: 10, 1 for a program.
+    :param quiet: nothing is shown in place. Reports are no warnings, so that a quiet log leaves them out by itself.
+    """
+    plain_s = interval_s or _PLAIN_INTERVAL_S[log_format]
+    if log_format is LogFormat.JSON:
+        return LoopProgress(plain_s)
+    console = Console(stderr=True)
+    if quiet or not sys.stderr.isatty() or console.is_dumb_terminal:
+        return LoopProgress(plain_s, reports=LoggedLines())
+    return LoopProgress(_LIVE_INTERVAL_S, reports=ShownScreen(console, title))

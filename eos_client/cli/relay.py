@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from eos_client.cli.databases import database_engine
 from eos_client.cli.logs import ClientErrors
 from eos_client.cli.metrics import served_metrics
@@ -17,14 +15,11 @@ from eos_client.cli.run import served_probes
 from eos_client.cli.signals import hang_up_as_termination
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
-from eos_client.observe import EventHook, log_event
+from eos_client.observe import EventHook
 
 if TYPE_CHECKING:
     from eos_client.integration.prometheus import PrometheusMetrics
     from eos_client.integration.sql import OutboxRelay
-
-_LOG: Any = structlog.get_logger("eos_client")
-_SUMMED_UP = ("records_in", "records_out", "records_failed")
 
 
 @dataclass(frozen=True)
@@ -51,7 +46,7 @@ def run_relay(
     options: OutboxOptions,
     config: EosConfig,
     served_at: tuple[str, int | None, int | None],
-    progress_interval_s: float,
+    progress: LoopProgress,
     *,
     until_end: bool,
 ) -> bool:
@@ -63,13 +58,12 @@ def run_relay(
     :raises EosError: as ``OutboxRelay.run``, `ProbeServer`, `served_metrics` and `database_engine` do.
     """
     host, health_port, metrics_port = served_at
-    progress = LoopProgress(progress_interval_s, forward=log_event)
     with hang_up_as_termination(), served_metrics(host, metrics_port) as metrics:
         hook = progress if metrics is None else metrics.hook(config.group_id, progress)
         with (
             _relay(options, config, hook) as relay,
             served_probes(relay.health, host, health_port),
-            progress.watch(relay.counters.as_dict),
+            progress.watch(relay),
         ):
             return _run_watched(relay, config.group_id, metrics, until_end=until_end)
 
@@ -99,7 +93,4 @@ def _run_watched(relay: OutboxRelay, group_id: str, metrics: PrometheusMetrics |
     if metrics is not None:
         metrics.watch_gate(group_id, relay.gate)
         metrics.watch_health(group_id, relay.health)
-    is_done = relay.run(until_end=until_end)
-    if is_done:
-        _LOG.info("job_done", **{name: getattr(relay.counters, name) for name in _SUMMED_UP})
-    return is_done
+    return relay.run(until_end=until_end)

@@ -22,13 +22,13 @@ from eos_client.core.loop_health import LoopHealth
 from eos_client.errors import repr_of
 from eos_client.integration.probes import ProbeServer
 from eos_client.loop import ExactlyOnceLoop
-from eos_client.observe import log_event
 
 if TYPE_CHECKING:
     from eos_client.integration.prometheus import PrometheusMetrics
 
 _LOG: Any = structlog.get_logger("eos_client")
-_SUMMED_UP = ("records_in", "records_out", "records_failed")
+_STATISTICS = "statistics.interval.ms"
+_LAG_INTERVAL_MS = 2000
 
 
 def run_loop(
@@ -40,13 +40,15 @@ def run_loop(
     takes_batches: bool,
     until_end: bool,
     served_at: tuple[str, int | None, int | None],
-    progress_interval_s: float,
+    progress: LoopProgress,
     **options: Any,
 ) -> bool:
     """Load the transform and run the loop, with these ``options`` of `EosConfig`, until a signal or an error ends it.
 
     Returns whether it has ended by itself, as it does with ``until_end``.
 
+    :param progress: tells how the loop gets on. The lag of that comes from the client library's statistics, which the
+        consumer makes every two seconds where ``settings`` say nothing else.
     :param served_at: host, and ports of the health and of the Prometheus endpoint; port None: there is none.
     :raises TransformLoadError: ``reference``, FILE.py:FUNC or package.module:FUNC, cannot be used.
     :raises TransformExitedError: the transform called ``sys.exit``, or raised something else that is no Exception.
@@ -55,8 +57,7 @@ def run_loop(
     name = "transform_batch" if takes_batches else "transform"
     given: dict[str, Any] = {name: load_transform(reference, takes_batches=takes_batches)}
     host, health_port, metrics_port = served_at
-    config = EosConfig({"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors(), **settings}, **options)
-    progress = LoopProgress(progress_interval_s, forward=log_event)
+    config = _config(settings, options)
     if output_topic in input_topics:
         _LOG.warning("reads_its_own_output", topic=output_topic, advice="each output is an input again; is this meant?")
     with (
@@ -67,8 +68,14 @@ def run_loop(
     ):
         hook = progress if metrics is None else metrics.hook(config.group_id, progress)
         loop = ExactlyOnceLoop(config, input_topics, **given, output_topic=output_topic, hook=hook)
-        with loop, served_probes(loop.health, host, health_port), progress.watch(loop.counters.as_dict):
+        with loop, served_probes(loop.health, host, health_port), progress.watch(loop):
             return _run_watched(loop, metrics, until_end=until_end)
+
+
+def _config(settings: Mapping[str, str], options: Mapping[str, Any]) -> EosConfig:
+    own = {"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors()}
+    statistics = {} if _STATISTICS in settings else {_STATISTICS: _LAG_INTERVAL_MS}
+    return EosConfig({**own, **settings}, consumer=statistics, **options)
 
 
 def _run_watched(loop: ExactlyOnceLoop[Any, Any], metrics: PrometheusMetrics | None, *, until_end: bool) -> bool:
@@ -76,10 +83,7 @@ def _run_watched(loop: ExactlyOnceLoop[Any, Any], metrics: PrometheusMetrics | N
     if metrics is not None:
         metrics.watch_gate(loop.config.group_id, loop.gate)
         metrics.watch_health(loop.config.group_id, loop.health)
-    is_done = loop.run(until_end=until_end)
-    if is_done:
-        _LOG.info("job_done", **{name: getattr(loop.counters, name) for name in _SUMMED_UP})
-    return is_done
+    return loop.run(until_end=until_end)
 
 
 @contextmanager

@@ -80,6 +80,11 @@ class AsyncExactlyOnceLoop(Generic[K_co, V_co]):
         """The commit gate; its ``counters`` show what it has cost and saved."""
         return self._loop.gate
 
+    @property
+    def stop_reason(self) -> str | None:
+        """As that of ExactlyOnceLoop."""
+        return self._loop.stop_reason
+
     def health(self) -> LoopHealth:
         """Return what ``ExactlyOnceLoop.health`` returns; may be called from any thread, at any time."""
         return self._loop.health()

@@ -161,6 +161,11 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """The commit gate; its ``counters`` show what it has cost and saved."""
         return self._consumer.gate
 
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the loop stops or has stopped: a signal's name, or what was given to ``stop()``; None while it runs."""
+        return self._shutdown.reason
+
     def health(self) -> LoopHealth:
         """Return whether the loop is live and ready, and why not; may be called from any thread, at any time.
 

@@ -120,6 +120,11 @@ class DatabaseLoop(Generic[K_co, V_co]):
         """The commit gate; its ``counters`` show what it has cost and saved."""
         return self._loop.gate
 
+    @property
+    def stop_reason(self) -> str | None:
+        """As that of ExactlyOnceLoop."""
+        return self._loop.stop_reason
+
     def health(self) -> LoopHealth:
         """Return whether the loop is live and ready; see ``ExactlyOnceLoop.health``."""
         return self._loop.health()

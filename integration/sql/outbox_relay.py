@@ -108,6 +108,11 @@ class OutboxRelay:
         """The commit gate; its ``counters`` show what it has cost and saved."""
         return self._loop.gate
 
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the relay stops or has stopped; None while it runs."""
+        return self._loop.stop_reason
+
     def health(self) -> LoopHealth:
         """Return whether the relay is live and ready; see ``ExactlyOnceLoop.health``.
 

@@ -80,7 +80,7 @@ def test_on_a_terminal_the_table_shows_every_worker() -> None:
     worker.apply({"event": "transaction_committed", "records_in": 1234, "records_out": 1, "generation": 9})
     with Display(console, [worker], total=2000, loaded=1500, committed=1234) as display:
         display.refresh()
-        console.print(display._screen())
+        console.print(display._picture())
     assert all(text in shown(console) for text in ("w1", "1,234", "rebal.", "rec/s"))
 
 

@@ -3,6 +3,7 @@ import logging
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from eos_client.cli.logs import LogFormat, configure_logs
 from eos_client.cli.progress import LoopProgress
 from eos_client.core.model import GroupGeneration, InputPartition
 from eos_client.observe import (
+    Counters,
     PartitionsAssigned,
     PartitionsLost,
     PartitionsRevoked,
@@ -89,33 +91,47 @@ def test_a_warning_of_another_library_keeps_the_format(stderr: Any) -> None:
     assert "closed late" in entry["message"]
 
 
-def reports_of(progress: LoopProgress, *, events: Any = (), counters: Any = None) -> list[Any]:
+class Watched:
+    """A loop of which only the totals count; ``totals`` gives those that are read next."""
+
+    stop_reason: str | None = None
+
+    def __init__(self, totals: Callable[[], Any] = Counters) -> None:
+        self._totals = totals
+
+    @property
+    def counters(self) -> Any:
+        return self._totals()
+
+
+def reports_of(progress: LoopProgress, *, events: Any = (), **counters: int) -> list[Any]:
     """The reports of a loop that gets these events and does two more transactions while it runs."""
-    totals = {"transactions": 0, **(counters or {})}
-    with capture_logs() as reports, progress.watch(lambda: totals):
+    totals = Counters(**counters)
+    with capture_logs() as reports, progress.watch(Watched(lambda: totals)):
         for event in events:
             progress(event)
         for count in (1, 2):
-            totals["transactions"] = count
-            wait_for(lambda told=count: any(r["transactions"] == told for r in reports), "a report")
-        return [report for report in reports if report["transactions"]]
+            totals.skipped = count
+            wait_for(lambda told=count: any(r["skipped"] == told for r in reports), "a report")
+        return [report for report in reports if report["skipped"]]
 
 
 def test_progress_reports_totals_at_each_interval() -> None:
     progress = LoopProgress(0.02, forward=lambda _event: None)
-    reports = reports_of(progress, counters={"committed": 7, "records_in": 70, "records_out": 71})
+    reports = reports_of(progress, committed=7, records_in=70, records_out=71)
     assert all((report["committed"], report["records_in"]) == (7, 70) for report in reports)
 
 
 def test_what_happened_since_the_last_report_is_told_when_the_loop_ends() -> None:
     totals = iter([0])
-    with capture_logs() as reports, LoopProgress(60).watch(lambda: {"committed": next(totals, 1)}):
+    watched = Watched(lambda: Counters(committed=next(totals, 1)))
+    with capture_logs() as reports, LoopProgress(60).watch(watched):
         pass
     assert [report["committed"] for report in reports] == [1]
 
 
 def test_a_loop_that_did_nothing_ends_without_a_report() -> None:
-    with capture_logs() as reports, LoopProgress(60).watch(lambda: {"committed": 0}):
+    with capture_logs() as reports, LoopProgress(60).watch(Watched()):
         pass
     assert reports == []
 
@@ -123,12 +139,12 @@ def test_a_loop_that_did_nothing_ends_without_a_report() -> None:
 def test_an_idle_loop_tells_once_that_it_is_idle_and_then_nothing() -> None:
     looked = 0
 
-    def totals() -> dict[str, int]:
+    def totals() -> Counters:
         nonlocal looked
         looked += 1
-        return {"records_in": 0 if looked == 1 else 100}
+        return Counters(records_in=0 if looked == 1 else 100)
 
-    with capture_logs() as reports, LoopProgress(0.01).watch(totals):
+    with capture_logs() as reports, LoopProgress(0.01).watch(Watched(totals)):
         wait_for(lambda: looked >= 6, "some intervals")
     assert [(report["records_in"], report["records_in_per_s"] > 0) for report in reports] == [(100, True), (100, False)]
 
@@ -136,12 +152,12 @@ def test_an_idle_loop_tells_once_that_it_is_idle_and_then_nothing() -> None:
 def test_progress_tells_records_per_second_since_the_last_report() -> None:
     totals = iter([(0, 0), (1000, 500)])
     began_at = time.monotonic()
-    with (
-        capture_logs() as reports,
-        LoopProgress(0.1).watch(
-            lambda: dict(zip(("records_in", "records_out"), next(totals, (1000, 501)), strict=True))
-        ),
-    ):
+
+    def read() -> Counters:
+        records_in, records_out = next(totals, (1000, 501))
+        return Counters(records_in=records_in, records_out=records_out)
+
+    with capture_logs() as reports, LoopProgress(0.1).watch(Watched(read)):
         wait_for(lambda: len(reports) >= 2, "two reports")
     took_s = time.monotonic() - began_at
     assert 1000 / took_s - 1 < reports[0]["records_in_per_s"] <= 10_100
@@ -165,7 +181,7 @@ def test_progress_follows_the_assignment_through_revoked_and_lost() -> None:
 
 def test_progress_stops_with_the_loop_even_when_it_fails() -> None:
     def loop() -> None:
-        with LoopProgress(60).watch(dict):
+        with LoopProgress(60).watch(Watched()):
             assert "loop-progress" in [thread.name for thread in threading.enumerate()]
             raise RuntimeError("loop failed")
 

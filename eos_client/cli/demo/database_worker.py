@@ -49,7 +49,7 @@ def run(url: str, bootstrap: str, group_id: str, topic: str, rows_table: str) ->
     loop = DatabaseLoop(
         config, [topic], write, engine=engine, offsets_table=offsets_table_of(rows_table), hook=progress
     )
-    with loop, progress.watch(loop.counters.as_dict):
+    with loop, progress.watch(loop):
         loop.run()
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from eos_client.cli.demo.verdict import Check, Findings
 from eos_client.cli.demo.worker import Worker
+from eos_client.cli.live_screen import LiveScreen, figures_table
 from eos_client.errors import EosError
 
 if TYPE_CHECKING:
@@ -48,18 +48,17 @@ class Display:
     given_up: bool = False
     _started_at: float = field(default_factory=time.monotonic)
     _shown_at: float = 0.0
-    _live: Live | None = None
+    _screen: LiveScreen = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._screen = LiveScreen(self.console)
 
     def __enter__(self) -> Self:
-        if self.console.is_terminal:
-            self._live = Live(console=self.console, refresh_per_second=8, transient=True)
-            self._live.start()
+        self._screen.__enter__()
         return self
 
     def __exit__(self, _kind: object, error: object, _traceback: object) -> bool:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._screen.__exit__()
         if not isinstance(error, StalledError):
             return False
         self.given_up = True
@@ -86,14 +85,14 @@ class Display:
     def emit(self, text: str) -> None:
         """Show an event that happened now; the closing table repeats it."""
         self.notes.append((self.elapsed_s, text))
-        if self._live is None:
+        if not self._screen.is_live:
             self.console.print(f"{self.elapsed_s:5.1f} s  {text}", highlight=False, soft_wrap=True)
         self.refresh()
 
     def refresh(self) -> None:
         """Show the present state: at once on a terminal, every two seconds elsewhere."""
-        if self._live is not None:
-            self._live.update(self._screen())
+        if self._screen.is_live:
+            self._screen.show(self._picture())
         elif self.loaded and time.monotonic() - self._shown_at >= _PLAIN_INTERVAL_S:
             self._shown_at = time.monotonic()
             self.console.print(f"{self.elapsed_s:5.1f} s    {self._state_line()}", highlight=False, soft_wrap=True)
@@ -109,7 +108,7 @@ class Display:
         ]
         return " | ".join(parts)
 
-    def _screen(self) -> RenderableType:
+    def _picture(self) -> RenderableType:
         return Group(
             Text(f"{self.elapsed_s:5.1f} s   loaded {self.loaded:,}   committed {self.committed:,}"),
             ProgressBar(total=self.total, completed=self.committed, width=min(self.console.width, 88)),
@@ -147,11 +146,8 @@ class Display:
 
 def workers_table(workers: Sequence[Worker]) -> Table:
     """Return what each worker is and has done, with totals."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0, 0, 1))
-    table.add_column("worker")
-    table.add_column("state")
-    for heading in ("gen", "owns", "records", "rec/s", "commits", "skips", "aborts", "rebal.", "starts"):
-        table.add_column(heading, justify="right")
+    headings = ("gen", "owns", "records", "rec/s", "commits", "skips", "aborts", "rebal.", "starts")
+    table = figures_table("worker", "state", figures=headings)
     counts = [
         (w.records_in, w.records_per_s, w.committed, w.skipped, w.aborted, w.rebalances, w.lives) for w in workers
     ]
