@@ -25,6 +25,7 @@ from eos_client.cli.relay import OutboxOptions, relay_config, run_relay
 from eos_client.cli.run import run_loop
 from eos_client.cli.settings import ClusterAccess, client_settings, parse_names, parse_settings
 from eos_client.cli.signals import signals_as_interrupt
+from eos_client.cli.status import show_status, watch_status
 from eos_client.cli.topics import create_topics, tail
 from eos_client.cli.transactions import end_transaction, list_transactions
 from eos_client.config import OnError
@@ -347,6 +348,31 @@ def broker(
 
     with _reported(verbose=verbose):
         serve_broker(version, port, parse_settings(properties or (), option="--property"))
+
+
+@app.command("status")
+def status_command(
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="A consumer group, of any client.", callback=_not_empty)
+    ],
+    bootstrap: Bootstrap,
+    watch: Annotated[bool, _flag("--watch", "Look again and again, until Ctrl-C.")] = False,
+    interval_s: Annotated[float, _seconds("--interval", "Seconds between two looks of --watch.")] = 2.0,
+    as_json: Json = False,
+    config: Config = None,
+    config_file: ConfigFile = None,
+    verbose: Verbose = False,
+) -> None:
+    """Show where a group stands: members, committed and stable offsets, lag, and transactions that hold readers.
+
+    The lag counts the records that a read_committed reader still gets; a large one is given as "<= offsets".
+    """
+    with _until_stopped(verbose=verbose) if watch else _reported(verbose=verbose):
+        access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
+        if watch:
+            watch_status(access, group, _console(), as_json=as_json, interval_s=interval_s)
+        else:
+            show_status(access, group, _console(), as_json=as_json)
 
 
 @topic_app.command("create")

@@ -98,13 +98,21 @@ def list_transactions(
         admin.cluster()  # says why a cluster cannot be reached, or does not take the credentials
         with transactions_admin(access) as transactions:
             seen = survey(admin, transactions, topics)
-    rows = [*_known_rows(seen, topics, every=every), *_unlisted_rows(seen)]
+    rows = transaction_rows(seen, topics, every=every)
     for row in rows:
-        print(json.dumps(row) if as_json else _as_text(row))
+        print(json.dumps(row) if as_json else transaction_text(row))
     if not rows and not as_json:
         print("no open transaction")
     for topic, reason in seen.unread.items():
         print(f"eos-client: {printable(f'{topic} was not looked at: {reason}')}", file=sys.stderr)
+
+
+def transaction_rows(seen: Survey, topics: Sequence[str] = (), *, every: bool = False) -> list[dict[str, Any]]:
+    """Return what is said of each open transaction, or of those on ``topics``, as fields.
+
+    :param every: also of the transactional ids without an open transaction.
+    """
+    return [*_known_rows(seen, topics, every=every), *_unlisted_rows(seen)]
 
 
 def _known_rows(seen: Survey, topics: Sequence[str], *, every: bool) -> Iterator[dict[str, Any]]:
@@ -151,7 +159,8 @@ def _row(
     }
 
 
-def _as_text(row: Mapping[str, Any]) -> str:
+def transaction_text(row: Mapping[str, Any]) -> str:
+    """Return a row of `transaction_rows` for a person, with a second line where something is to be done."""
     places = " ".join(map(_place, row["partitions"]))
     age = "" if row["age_s"] is None else f"  {_age(row)}"
     producer = f"producer {row['producer_id']}"

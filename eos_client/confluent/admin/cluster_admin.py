@@ -57,7 +57,7 @@ from eos_client.core.error_codes import (
     TOPIC_UNKNOWN,
     UNREACHABLE,
 )
-from eos_client.core.model import InputPartition, TopicDescription
+from eos_client.core.model import InputPartition, Partitions, TopicDescription
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
 _T = TypeVar("_T")
@@ -82,12 +82,24 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a consumer group. ``instance_id``: its ``group.instance.id``, None for a dynamic member."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    partitions: Partitions
+
+
+@dataclass(frozen=True, slots=True)
 class GroupDescription:
     """A consumer group as its coordinator sees it: ``protocol`` is ``classic`` or ``consumer`` (KIP-848)."""
 
     state: str
     protocol: str
     member_count: int
+    members: tuple[GroupMember, ...] = ()
 
 
 class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
@@ -275,9 +287,15 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
             group = self._answer(future, f"describe group {group_id!r}", tolerated={GROUP_UNKNOWN})
             if group is None or group.state.name == "DEAD":  # before KIP-1043 an unknown group was described as dead
                 return None
-            return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(group.members))
+            members = tuple(map(_member, group.members))
+            return GroupDescription(group.state.name.lower(), group.type.name.lower(), len(members), members)
 
         return self._with_retries(describe)
+
+    def group_ids(self) -> list[str]:
+        """Return the groups that this client may see."""
+        future = self._client.list_consumer_groups(request_timeout=self._timeout_s)
+        return sorted(group.group_id for group in self._answer(future, "list its groups").valid)
 
     def commit_offsets(self, group_id: str, offsets: Mapping[InputPartition, int]) -> None:
         """Set the committed offsets of a group without members."""
@@ -345,6 +363,12 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         if lacks_credentials(reason):
             return AuthenticationError(f"{what}. {way_out or HOW_TO_AUTHENTICATE}")
         return ClusterUnavailableError(f"{what}. {way_out or HOW_TO_REACH_BROKERS}")
+
+
+def _member(member: Any) -> GroupMember:
+    partitions = frozenset(InputPartition(each.topic, each.partition) for each in member.assignment.topic_partitions)
+    host = member.host.removeprefix("/")
+    return GroupMember(member.member_id, member.client_id, host, member.group_instance_id, partitions)
 
 
 def _unknown(ends: Mapping[int, int]) -> list[int]:

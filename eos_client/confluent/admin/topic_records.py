@@ -23,6 +23,7 @@ from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.confluent.callback_guard import built
 from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.core.error_codes import GROUP_FORBIDDEN, PARTITION_END, TOPIC_MISSING
+from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError
 
 _FLUSH_TIMEOUT_S = 60.0
@@ -119,15 +120,18 @@ def read_topic(
     config: Mapping[str, Any] | None = None,
     *,
     committed_only: bool = True,
+    start_offsets: Mapping[int, int] | None = None,
 ) -> Iterator[StoredRecord]:
     """Yield every record of a topic below ``end_offsets``, partition by partition in log order, without a group.
 
+    :param start_offsets: where to begin, by partition; at the oldest record where it is left out.
     :param committed_only: leave out records of aborted transactions (``read_committed``).
     :raises ClusterUnavailableError: nothing came for _IDLE_LIMIT_S seconds.
     """
-    unfinished = {partition for partition, end in end_offsets.items() if end > 0}
+    starts = start_offsets or {}
+    unfinished = {partition for partition, end in end_offsets.items() if end > starts.get(partition, 0)}
     with closing(_reader(bootstrap_servers, config, committed_only=committed_only)) as consumer:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in sorted(unfinished)])
+        consumer.assign([TopicPartition(topic, p, starts.get(p, OFFSET_BEGINNING)) for p in sorted(unfinished)])
         heard_at = time.monotonic()
         while unfinished:
             for message in _consumed(consumer):
@@ -198,14 +202,25 @@ class GroupOffsets(AbstractContextManager["GroupOffsets"]):
 
         :raises ClusterUnavailableError: the coordinator did not answer within ``timeout_s``.
         """
-        wanted = [TopicPartition(topic, partition) for partition in range(partition_count)]
+        answer = self._committed({topic: partition_count}, f"of {topic}", timeout_s)
+        return {at.partition: max(at.offset, 0) for at in answer}
+
+    def read_all(self, partition_counts: Mapping[str, int], *, timeout_s: float = 10.0) -> dict[InputPartition, int]:
+        """Return what the group has committed of these topics, given with the number of their partitions.
+
+        :raises ClusterUnavailableError: the coordinator did not answer within ``timeout_s``.
+        """
+        answer = self._committed(partition_counts, "of the group", timeout_s)
+        return {InputPartition(at.topic, at.partition): at.offset for at in answer if at.offset >= 0}
+
+    def _committed(self, partition_counts: Mapping[str, int], whose: str, timeout_s: float) -> list[TopicPartition]:
+        wanted = [TopicPartition(topic, each) for topic, count in partition_counts.items() for each in range(count)]
         try:
-            answer = self._consumer.committed(wanted, timeout_s)
+            return self._consumer.committed(wanted, timeout_s)
         except KafkaException as error:
             raise ClusterUnavailableError(
-                f"the committed offsets of {topic} could not be read within {timeout_s:g} s: {kafka_error(error).str()}"
+                f"the committed offsets {whose} could not be read within {timeout_s:g} s: {kafka_error(error).str()}"
             ) from error
-        return {at.partition: max(at.offset, 0) for at in answer}
 
 
 def _reader(
