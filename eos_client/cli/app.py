@@ -23,7 +23,15 @@ from eos_client.cli.progress import progress_of
 from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.relay import OutboxOptions, relay_config, run_relay
 from eos_client.cli.run import run_loop
-from eos_client.cli.settings import ClusterAccess, client_settings, parse_names, parse_settings
+from eos_client.cli.settings import (
+    BOOTSTRAP_VARIABLE,
+    FILE_VARIABLE,
+    PROFILE_VARIABLE,
+    client_settings,
+    cluster_access,
+    parse_names,
+    parse_settings,
+)
 from eos_client.cli.signals import signals_as_interrupt
 from eos_client.cli.status import show_status, watch_status
 from eos_client.cli.topics import create_topics, tail
@@ -87,7 +95,19 @@ def _bootstrap(text: str) -> Any:
     return typer.Option("--bootstrap", metavar="HOST:PORT", help=text, callback=_address)
 
 
-Bootstrap = Annotated[str, _bootstrap("One or more brokers of the cluster.")]
+Bootstrap = Annotated[
+    str | None, _bootstrap(f"One or more brokers of the cluster; so may {BOOTSTRAP_VARIABLE}, or the file.")
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="NAME",
+        help="The table [profiles.NAME] of the file, too.",
+        envvar=PROFILE_VARIABLE,
+        callback=_not_empty,
+    ),
+]
 Config = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A librdkafka setting by its dotted name. May be repeated."),
@@ -96,10 +116,11 @@ Input = Annotated[
     str | None, typer.Option("--input", metavar="FILE", help="Text or NDJSON, one record a line; - for standard input.")
 ]
 Seconds = Annotated[float, typer.Option(metavar="S", help="How long the input takes to arrive.", min=1.0, max=3600.0)]
+_OF_FILE = "Settings; so may EOS_CLIENT_CONFIG_SASL_PASSWORD=..."
 ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config-file", metavar="FILE.toml", help="Settings; so may EOS_CLIENT_CONFIG_SASL_PASSWORD=..."),
+    Path | None, typer.Option("--config-file", metavar="FILE.toml", help=_OF_FILE, envvar=FILE_VARIABLE)
 ]
+DemoConfigFile = Annotated[Path | None, typer.Option("--config-file", metavar="FILE.toml", help=_OF_FILE)]
 Json = Annotated[bool, _flag("--json", "One JSON object a line.")]
 Verbose = Annotated[bool, _flag("--verbose", "Log every transaction; show the traceback of an error.")]
 HealthPort = Annotated[
@@ -112,6 +133,12 @@ HealthHost = Annotated[
     str, typer.Option("--health-host", metavar="HOST", help="The address of --health-port and --metrics-port.")
 ]
 
+Reference = Annotated[
+    str, typer.Argument(metavar="TRANSFORM", help="The function of one record: FILE.py:FUNC or package.module:FUNC.")
+]
+Sources = Annotated[
+    list[str], typer.Option("--from", metavar="TOPIC", help="Input topic. May be repeated, or TOPIC,TOPIC.")
+]
 Quiet = Annotated[bool, _flag("--quiet", "Warnings and errors only.")]
 LogFormatOption = Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")]
 Progress = Annotated[
@@ -163,16 +190,11 @@ def _program(
 
 @app.command()
 def run(  # noqa: PLR0913, PLR0917  each parameter is an option
-    reference: Annotated[
-        str,
-        typer.Argument(metavar="TRANSFORM", help="The function of one record: FILE.py:FUNC or package.module:FUNC."),
-    ],
-    bootstrap: Bootstrap,
+    reference: Reference,
     group: Annotated[str, _name("--group", "GROUP", "Consumer group of all workers of this job.")],
-    sources: Annotated[
-        list[str], typer.Option("--from", metavar="TOPIC", help="Input topic. May be repeated, or TOPIC,TOPIC.")
-    ],
+    sources: Sources,
     target: Annotated[str, _name("--to", "TOPIC", "Topic of outputs that name none.")],
+    bootstrap: Bootstrap = None,
     transactional_id: PinnedId = None,
     commit_interval_s: Annotated[float, _seconds("--commit-interval", "Seconds of work in one transaction.")] = 0.1,
     start_timeout_s: Annotated[float, _seconds("--start-timeout", "How long the cluster may take to answer.")] = 10.0,
@@ -187,6 +209,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     until_end: UntilEnd = False,
     config: Config = None,
     config_file: ConfigFile = None,
+    profile: Profile = None,
     health_port: HealthPort = None,
     metrics_port: MetricsPort = None,
     health_host: HealthHost = EVERY_ADDRESS,
@@ -212,7 +235,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
             reference,
             topics,
             target,
-            {**client_settings(config, config_file, of_job=True), "bootstrap.servers": bootstrap},
+            cluster_access(bootstrap, config, config_file, profile, of_job=True),
             takes_batches=batch,
             until_end=until_end,
             served_at=(health_host, health_port, metrics_port),
@@ -240,8 +263,8 @@ def _require_both(on_error: OnError, dead_letter_topic: str | None) -> None:
 def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     database: Database,
     outbox: Annotated[str, _name("--outbox", "TABLE", "The outbox table, with its schema where it has one.")],
-    bootstrap: Bootstrap,
     group: Annotated[str, _name("--group", "GROUP", "Consumer group of all relays of this outbox.")],
+    bootstrap: Bootstrap = None,
     target: Annotated[str | None, _name("--to", "TOPIC", "Topic of rows that name none.")] = None,
     buckets: Buckets = 16,
     keep: Annotated[bool, _flag("--keep", "Leave published rows in the table.")] = False,
@@ -253,6 +276,7 @@ def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     until_end: Annotated[bool, _flag("--until-end", "Stop once what is committed at the start is published.")] = False,
     config: Config = None,
     config_file: ConfigFile = None,
+    profile: Profile = None,
     health_port: HealthPort = None,
     metrics_port: MetricsPort = None,
     health_host: HealthHost = EVERY_ADDRESS,
@@ -269,8 +293,8 @@ def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
         _require_both(on_error, dead_letter_topic)
         rows = OutboxOptions(database, outbox, target, buckets, poll_interval_s, keep=keep, create=create)
         policy = {"on_error": on_error.value, "dead_letter_topic": dead_letter_topic}
-        settings = client_settings(config, config_file, of_job=True)
-        job = relay_config(settings, bootstrap, group_id=group, commit_interval_s=commit_interval_s, **policy)
+        access = cluster_access(bootstrap, config, config_file, profile, of_job=True)
+        job = relay_config(access, group_id=group, commit_interval_s=commit_interval_s, **policy)
         served_at = health_host, health_port, metrics_port
         progress = progress_of(f"{group}: rows of {outbox}", log_format, None, quiet=quiet)
         is_done = run_relay(rows, job, served_at, progress, until_end=until_end)
@@ -294,7 +318,7 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
     database: DemoDatabase = False,
     database_url: DemoDatabaseUrl = None,
     config: Config = None,
-    config_file: ConfigFile = None,
+    config_file: DemoConfigFile = None,
     verbose: Verbose = False,
 ) -> None:
     """Prove it: workers join, one is killed and comes back, and the topic is read back record by record.
@@ -351,16 +375,17 @@ def broker(
 
 
 @app.command("status")
-def status_command(
+def status_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     group: Annotated[
         str, typer.Argument(metavar="GROUP", help="A consumer group, of any client.", callback=_not_empty)
     ],
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = None,
     watch: Annotated[bool, _flag("--watch", "Look again and again, until Ctrl-C.")] = False,
     interval_s: Annotated[float, _seconds("--interval", "Seconds between two looks of --watch.")] = 2.0,
     as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
+    profile: Profile = None,
     verbose: Verbose = False,
 ) -> None:
     """Show where a group stands: members, committed and stable offsets, lag, and transactions that hold readers.
@@ -368,7 +393,7 @@ def status_command(
     The lag counts the records that a read_committed reader still gets; a large one is given as "<= offsets".
     """
     with _until_stopped(verbose=verbose) if watch else _reported(verbose=verbose):
-        access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
+        access = cluster_access(bootstrap, config, config_file, profile)
         if watch:
             watch_status(access, group, _console(), as_json=as_json, interval_s=interval_s)
         else:
@@ -378,22 +403,23 @@ def status_command(
 @topic_app.command("create")
 def topic_create(
     names: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")],
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = None,
     partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=1, max=100_000)] = 1,
     config: Config = None,
     config_file: ConfigFile = None,
+    profile: Profile = None,
     verbose: Verbose = False,
 ) -> None:
     """Create topics with the cluster's replication."""
     with _reported(verbose=verbose):
-        settings = client_settings(config, config_file)
-        create_topics(bootstrap, settings, parse_names(names, option="TOPIC"), partitions)
+        access = cluster_access(bootstrap, config, config_file, profile)
+        create_topics(access, parse_names(names, option="TOPIC"), partitions)
 
 
 @app.command("tail")
 def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", callback=_not_empty)],
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = None,
     new: Annotated[bool, _flag("--new", "Only what is written from now on.")] = False,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on after the end of the topic.")] = True,
     count: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many records.", min=1)] = None,
@@ -401,6 +427,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
+    profile: Profile = None,
     verbose: Verbose = False,
 ) -> None:
     r"""Print the committed records of a topic: PARTITION@OFFSET, key, value and headers, with tabs between them.
@@ -409,8 +436,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     """
     with _until_stopped(verbose=verbose):
         tail(
-            bootstrap,
-            client_settings(config, config_file),
+            cluster_access(bootstrap, config, config_file, profile),
             topic,
             count=count,
             as_json=as_json,
@@ -423,7 +449,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
 @app.command("redrive")
 def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the dead letters.", callback=_not_empty)],
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = None,
     target: Annotated[str | None, _name("--to", "TOPIC", "Default: where each record came from.")] = None,
     match: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only letters whose error holds TEXT; the others are kept.")
@@ -436,6 +462,7 @@ def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     ] = None,
     config: Config = None,
     config_file: ConfigFile = None,
+    profile: Profile = None,
     verbose: Verbose = False,
 ) -> None:
     """Send dead letters back, each exactly once, up to the last one that is there now.
@@ -443,37 +470,39 @@ def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     A letter that cannot be sent is named and stays, and the exit status says so.
     """
     with _until_stopped(verbose=verbose):
+        access = cluster_access(bootstrap, config, config_file, profile)
         options = RedriveOptions(
-            bootstrap_servers=bootstrap,
+            bootstrap_servers=access.bootstrap_servers,
             topic=topic,
             group_id=group or f"eos-redrive-{topic}",
             target=target,
             match=match,
             count_max=count_max,
-            settings=client_settings(config, config_file),
+            settings=access.settings,
         )
         redrive(options)
 
 
 @txn_app.command("list")
 def txn_list(
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = None,
     topics: Annotated[list[str] | None, _topics("--topic", "Look at this one only.")] = None,
     every: Annotated[bool, _flag("--all", "Also transactional ids without an open transaction.")] = False,
     as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
+    profile: Profile = None,
     verbose: Verbose = False,
 ) -> None:
     """List the open transactions: those that coordinators know, and those that hang because none does."""
     with _reported(verbose=verbose):
-        access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
+        access = cluster_access(bootstrap, config, config_file, profile)
         list_transactions(access, parse_names(topics or (), option="--topic"), every=every, as_json=as_json)
 
 
 @txn_app.command("abort")
 def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = None,
     topic: Annotated[str | None, _name("--topic", "TOPIC", "Where the transaction is open.")] = None,
     partition: Annotated[int | None, typer.Option(metavar="P", help="Its partition.", min=0)] = None,
     start_offset: Annotated[int | None, typer.Option(metavar="O", help="Its first offset there.", min=0)] = None,
@@ -483,11 +512,12 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
     force: Annotated[bool, _flag("--force", "Also if it does not hang.")] = False,
     config: Config = None,
     config_file: ConfigFile = None,
+    profile: Profile = None,
     verbose: Verbose = False,
 ) -> None:
     """End a transaction that hangs: its outputs stay invisible, and read_committed readers can read on past it."""
     with _reported(verbose=verbose):
-        access = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
+        access = cluster_access(bootstrap, config, config_file, profile)
         end_transaction(access, (topic, partition, start_offset), transactional_id, force=force)
 
 
@@ -521,15 +551,16 @@ def offsets_set(
 def offsets_export(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group, without members.")],
     database: Database,
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = None,
     table: OffsetsTable = "eos_offsets",
     config: Config = None,
     config_file: ConfigFile = None,
+    profile: Profile = None,
     verbose: Verbose = False,
 ) -> None:
     """Write a group's positions into Kafka, for an application that commits its offsets there."""
     with _reported(verbose=verbose):
-        cluster = ClusterAccess(bootstrap_servers=bootstrap, settings=client_settings(config, config_file))
+        cluster = cluster_access(bootstrap, config, config_file, profile)
         export_offsets(DatabaseAccess(url=database, table=table), group, cluster)
 
 
@@ -547,7 +578,7 @@ def offsets_release(
 
 @app.command()
 def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
-    bootstrap: Bootstrap,
+    bootstrap: Bootstrap = None,
     group: Annotated[str | None, _name("--group", "GROUP", "A consumer group to look at.")] = None,
     topics: Annotated[list[str] | None, _topics("--topic", "A topic to look at.")] = None,
     sources: Annotated[list[str] | None, _topics("--from", "An input topic of the job.")] = None,
@@ -566,19 +597,21 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
     as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
+    profile: Profile = None,
     verbose: Verbose = False,
 ) -> None:
     """Say whether this configuration and cluster are fit for exactly-once, and what to do where not."""
     with _reported(verbose=verbose):
+        access = cluster_access(bootstrap, config, config_file, profile, of_job=True)
         options = DoctorOptions(
-            bootstrap_servers=bootstrap,
+            bootstrap_servers=access.bootstrap_servers,
             group_id=group,
             topics=parse_names(topics or (), option="--topic"),
             input_topics=parse_names(sources or (), option="--from"),
             output_topics=parse_names(targets or (), option="--to"),
             transactional_id=transactional_id,
             longest_pause_s=longest_pause_h * 3600,
-            settings=client_settings(config, config_file, of_job=True),
+            settings=access.settings,
         )
         report(diagnose(options), _console(), as_json=as_json)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
+from collections.abc import Iterable
 
 
 def printable(text: str) -> str:
@@ -14,6 +16,12 @@ def escaped(content: bytes | str) -> str:
     """Return ``content`` as `printable` does, with its own backslashes doubled."""
     encoded = content.encode() if isinstance(content, str) else content
     return printable(encoded.replace(b"\\", b"\\\\").decode(errors="backslashreplace"))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'orders'?`` for the name in ``known`` that is most like ``name``, or nothing."""
+    alike = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {alike[0]!r}?" if alike else ""
 
 
 def shell_word(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from eos_client.cli.logs import ClientErrors
 from eos_client.cli.metrics import served_metrics
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.run import served_probes
+from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.signals import hang_up_as_termination
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
@@ -36,10 +37,10 @@ class OutboxOptions:
     create: bool
 
 
-def relay_config(settings: Mapping[str, str], bootstrap: str, **options: Any) -> EosConfig:
-    """Return the configuration with librdkafka ``settings``, whose clients' errors a command reports itself."""
+def relay_config(access: ClusterAccess, **options: Any) -> EosConfig:
+    """Return the configuration of a relay to a cluster, whose clients' errors a command reports itself."""
     own = {"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors()}
-    return EosConfig({**own, **settings, "bootstrap.servers": bootstrap}, **options)
+    return EosConfig({**own, **access.settings, "bootstrap.servers": access.bootstrap_servers}, **options)
 
 
 def run_relay(

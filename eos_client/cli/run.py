@@ -13,6 +13,7 @@ from eos_client.cli.failures import TransformExitedError
 from eos_client.cli.logs import ClientErrors
 from eos_client.cli.metrics import served_metrics
 from eos_client.cli.progress import LoopProgress
+from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.signals import hang_up_as_termination
 from eos_client.cli.transform_file import load_transform
 from eos_client.config import EosConfig
@@ -35,7 +36,7 @@ def run_loop(
     reference: str,
     input_topics: Sequence[str],
     output_topic: str,
-    settings: Mapping[str, str],
+    access: ClusterAccess,
     *,
     takes_batches: bool,
     until_end: bool,
@@ -48,7 +49,7 @@ def run_loop(
     Returns whether it has ended by itself, as it does with ``until_end``.
 
     :param progress: tells how the loop gets on. The lag of that comes from the client library's statistics, which the
-        consumer makes every two seconds where ``settings`` say nothing else.
+        consumer makes every two seconds where its settings say nothing else.
     :param served_at: host, and ports of the health and of the Prometheus endpoint; port None: there is none.
     :raises TransformLoadError: ``reference``, FILE.py:FUNC or package.module:FUNC, cannot be used.
     :raises TransformExitedError: the transform called ``sys.exit``, or raised something else that is no Exception.
@@ -57,7 +58,7 @@ def run_loop(
     name = "transform_batch" if takes_batches else "transform"
     given: dict[str, Any] = {name: load_transform(reference, takes_batches=takes_batches)}
     host, health_port, metrics_port = served_at
-    config = _config(settings, options)
+    config = _config(access, options)
     if output_topic in input_topics:
         _LOG.warning("reads_its_own_output", topic=output_topic, advice="each output is an input again; is this meant?")
     with (
@@ -72,7 +73,8 @@ def run_loop(
             return _run_watched(loop, metrics, until_end=until_end)
 
 
-def _config(settings: Mapping[str, str], options: Mapping[str, Any]) -> EosConfig:
+def _config(access: ClusterAccess, options: Mapping[str, Any]) -> EosConfig:
+    settings = {**access.settings, "bootstrap.servers": access.bootstrap_servers}
     own = {"log_level": LOG_LEVEL_CRITICAL, "error_cb": ClientErrors()}
     statistics = {} if _STATISTICS in settings else {_STATISTICS: _LAG_INTERVAL_MS}
     return EosConfig({**own, **settings}, consumer=statistics, **options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 import time
@@ -21,7 +20,7 @@ from eos_client.cli.group_status import (
     with_owners,
 )
 from eos_client.cli.live_screen import LiveScreen
-from eos_client.cli.printable import printable
+from eos_client.cli.printable import did_you_mean, printable
 from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.transactions import survey, transaction_rows, transactions_admin
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin, GroupDescription
@@ -81,8 +80,7 @@ def _look(admin: ClusterAdmin, access: ClusterAccess, group_id: str) -> GroupSta
 
 
 def _suggestion(admin: ClusterAdmin, group_id: str) -> str:
-    alike = difflib.get_close_matches(group_id, admin.group_ids(), n=1)
-    return f"; did you mean {alike[0]!r}?" if alike else ": it has no member and no committed offset"
+    return did_you_mean(group_id, admin.group_ids()) or ": it has no member and no committed offset"
 
 
 def _offsets(

@@ -6,25 +6,26 @@ import base64
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Any
 
 from eos_client.cli.logs import log_throttling
 from eos_client.cli.printable import escaped, shell_word
+from eos_client.cli.settings import ClusterAccess
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import tail_topic
 from eos_client.errors import ClusterUnfitError
 
 
-def create_topics(bootstrap_servers: str, settings: Mapping[str, str], names: Sequence[str], partitions: int) -> None:
+def create_topics(access: ClusterAccess, names: Sequence[str], partitions: int) -> None:
     """Create topics with the cluster's replication, and name on stdout each that was created.
 
     :raises ClusterUnfitError: some exist already, or the cluster refuses them; the others were created.
     """
     refusals: list[ClusterUnfitError] = []
-    with ClusterAdmin(bootstrap_servers, settings) as admin:
+    with ClusterAdmin(access.bootstrap_servers, access.settings) as admin:
         for name in names:
             try:
                 admin.create_topics({name: partitions})
@@ -36,8 +37,7 @@ def create_topics(bootstrap_servers: str, settings: Mapping[str, str], names: Se
 
 
 def tail(
-    bootstrap_servers: str,
-    settings: Mapping[str, str],
+    access: ClusterAccess,
     topic: str,
     *,
     count: int | None,
@@ -49,16 +49,16 @@ def tail(
     :param reading: ``committed_only``, ``from_start`` and ``follow``, as `tail_topic` takes them.
     :raises ClusterUnfitError: there is no such topic, or it may not be read.
     """
-    with ClusterAdmin(bootstrap_servers, settings) as admin:
+    with ClusterAdmin(access.bootstrap_servers, access.settings) as admin:
         described = admin.topics([topic])[topic]
     if described is None:
         raise ClusterUnfitError(
             f"there is no topic {topic!r}: eos-client topic create {shell_word(topic)} "
-            f"--bootstrap {shell_word(bootstrap_servers)}"
+            f"--bootstrap {shell_word(access.bootstrap_servers)}"
         )
     line_of = _json_line if as_json else _text_line
-    config = {**settings, "throttle_cb": log_throttling}
-    with closing(tail_topic(bootstrap_servers, topic, described.partition_count, config, **reading)) as records:
+    config = {**access.settings, "throttle_cb": log_throttling}
+    with closing(tail_topic(access.bootstrap_servers, topic, described.partition_count, config, **reading)) as records:
         try:
             for record in islice(records, count):
                 print(line_of(record), flush=True)

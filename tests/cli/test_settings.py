@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from eos_client.cli.failures import CommandLineError
-from eos_client.cli.settings import client_settings, parse_names, parse_settings
+from eos_client.cli.settings import client_settings, cluster_access, parse_names, parse_settings
 from eos_client.errors import ConfigurationError
 
 
@@ -183,3 +183,109 @@ def test_what_no_option_takes_is_refused_without_a_secret_in_its_value(pair: str
         client_settings([pair], None, of_job=of_job)
     assert pair.partition("=")[0] in str(caught.value)
     assert "hunter" not in str(caught.value)
+
+
+# -- the cluster and its profiles ------------------------------------------------------------------------------------
+
+PROFILES = """
+bootstrap.servers = "localhost:9092"
+client.id = "billing"
+[profiles.prod]
+bootstrap.servers = "kafka.example:9093"
+security.protocol = "SASL_SSL"
+[profiles.prod.sasl]
+username = "billing"
+[profiles.bare]
+linger.ms = 5
+"""
+
+
+@pytest.fixture
+def profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("EOS_CLIENT_BOOTSTRAP_SERVERS", raising=False)
+    file = tmp_path / "clusters.toml"
+    file.write_text(PROFILES)
+    return file
+
+
+def test_a_profile_adds_to_what_holds_for_all(profiles: Path) -> None:
+    assert cluster_access(None, [], profiles).settings == {"client.id": "billing"}
+    access = cluster_access(None, ["client.id=other"], profiles, "prod")
+    assert access.settings == {"client.id": "other", "security.protocol": "SASL_SSL", "sasl.username": "billing"}
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "profile", "address"),
+    [
+        ("a:1", "b:2", "prod", "a:1"),
+        (None, "b:2", "prod", "kafka.example:9093"),
+        (None, "b:2", "bare", "localhost:9092"),
+        (None, "b:2", None, "b:2"),
+        (None, "", None, "localhost:9092"),
+        (None, None, None, "localhost:9092"),
+    ],
+)
+def test_the_cluster_of_a_chosen_profile_wins_over_the_environment(
+    profiles: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str | None,
+    environment: str | None,
+    profile: str | None,
+    address: str,
+) -> None:
+    if environment is not None:
+        monkeypatch.setenv("EOS_CLIENT_BOOTSTRAP_SERVERS", environment)
+    assert cluster_access(option, [], profiles, profile).bootstrap_servers == address
+
+
+def test_a_cluster_that_nobody_names_is_a_wrong_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EOS_CLIENT_BOOTSTRAP_SERVERS", raising=False)
+    with pytest.raises(CommandLineError, match="give --bootstrap HOST:PORT, EOS_CLIENT_BOOTSTRAP_SERVERS="):
+        cluster_access(None, [], None)
+
+
+def test_credentials_in_the_address_of_the_environment_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EOS_CLIENT_BOOTSTRAP_SERVERS", "user:hunter2@broker:9092")
+    with pytest.raises(ConfigurationError, match="is not shown") as refused:
+        cluster_access(None, [], None)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_profile_that_is_not_there_is_told_with_those_that_are(profiles: Path) -> None:
+    with pytest.raises(
+        CommandLineError, match=r"no table \[profiles\.prdo\] in .*; did you mean 'prod'\?\. It has: prod"
+    ):
+        cluster_access(None, [], profiles, "prdo")
+    with pytest.raises(CommandLineError, match="a profile is a table of a file"):
+        cluster_access(None, [], None, "prod")
+
+
+def test_a_wrong_value_of_a_profile_names_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "clusters.toml"
+    file.write_text("[profiles.prod]\nbrokers = [1]\n")
+    with pytest.raises(CommandLineError, match=r"profiles\.prod\.brokers is a list"):
+        cluster_access("a:1", [], file, "prod")
+
+
+def test_file_and_profile_may_be_named_once_in_the_environment(
+    profiles: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("eos_client.cli.app.create_topics", lambda access, *_: seen.append(access))
+    monkeypatch.setenv("EOS_CLIENT_CONFIG_FILE", str(profiles))
+    monkeypatch.setenv("EOS_CLIENT_PROFILE", "prod")
+    assert typed("topic", "create", "orders").status == 0
+    (access,) = seen
+    assert access.bootstrap_servers == "kafka.example:9093"
+    assert access.settings["sasl.username"] == "billing"
+
+
+def test_the_demo_goes_to_no_cluster_that_was_not_named_for_it(
+    profiles: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr("eos_client.cli.demo.session.run_demo", lambda options, _console: seen.append(options))
+    monkeypatch.setenv("EOS_CLIENT_CONFIG_FILE", str(profiles))
+    monkeypatch.setenv("EOS_CLIENT_BOOTSTRAP_SERVERS", "b:2")
+    assert typed("demo").status == 0
+    assert (seen[0].bootstrap_servers, seen[0].settings) == (None, {})
