@@ -27,6 +27,8 @@ from eos_client.config.client_settings import (
     safe_consumer_settings,
     safe_producer_settings,
 )
+from eos_client.config.setting_names import COMMON
+from eos_client.confluent.callback_guard import built
 from eos_client.confluent.ledger.slot_producer import SlotProducer
 from eos_client.core.model import ProducerLimits
 from eos_client.errors import ConfigurationError
@@ -170,6 +172,30 @@ def test_no_property_that_only_one_client_knows_is_forgotten(kind, listed, callb
     assert len(known) > 15
     assert (known - NOT_LISTED) - listed == set()
     assert listed - known == {callback}
+
+
+def test_no_property_that_both_clients_know_is_forgotten():
+    known = {name for name, whose in properties().items() if whose == "*" and "_" not in name}
+    assert known - COMMON == set()
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("lingre.ms", "linger.ms"),
+        ("sasl_username", "sasl.username"),
+        ("session.timeout", "session.timeout.ms"),
+        ("bootstrap.server", "bootstrap.servers"),
+    ],
+)
+def test_an_unknown_setting_is_refused_with_the_one_that_was_meant(typed, meant):
+    with pytest.raises(ConfigurationError, match=f'property: "{typed}"; did you mean "{meant}"'):
+        built("consumer", Consumer, {**KAFKA, "group.id": "billing", typed: "1"})
+
+
+def test_a_name_like_no_setting_is_refused_without_a_suggestion():
+    with pytest.raises(ConfigurationError, match=r'property: "zzzz"\. Correct or remove'):
+        built("consumer", Consumer, {**KAFKA, "group.id": "billing", "zzzz": "1"})
 
 
 def test_neither_client_complains_about_what_it_is_given():

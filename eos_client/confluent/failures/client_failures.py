@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eos_client import errors
 from eos_client.config.client_settings import names_of
 from eos_client.config.secret_settings import is_secret
+from eos_client.config.setting_names import setting_like
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error, with_cause
 from eos_client.core.error_codes import NOT_AUTHENTICATED
 
@@ -35,6 +36,7 @@ def refusal_among(reported: Mapping[str, KafkaError]) -> KafkaError | None:
     return next((error for error in reported.values() if lacks_credentials(error)), None)
 
 
+_UNKNOWN = re.compile(r'No such configuration property: "([^"]+)"')
 _PROPERTY = re.compile(r'property "([^"]+)"')
 
 
@@ -50,7 +52,12 @@ def configuration_refused(
     alias = "" if name == key else f', here "{name}"'
     # librdkafka reports a number that is out of its range as another one.
     given = f", given as {settings[name]!r}" if name in settings and not is_secret(name) else ""
-    message = f"the {client} refuses its configuration: {text}. Correct or remove the named property{alias}{given}."
+    unknown = _UNKNOWN.search(text)
+    alike = setting_like(unknown[1]) if unknown else None
+    meant = "" if alike is None else f'; did you mean "{alike}"?'
+    message = (
+        f"the {client} refuses its configuration: {text}{meant}. Correct or remove the named property{alias}{given}."
+    )
     return with_cause(make_kafka_error(errors.ConfigurationError, error, message), exception)
 
 
