@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from eos_client import __version__
 from eos_client.cli.demo.options import DemoOptions, GroupProtocol
-from eos_client.cli.doctor import DoctorOptions, diagnose, report
+from eos_client.cli.doctor import DoctorOptions, diagnose, errors_as_findings, report
 from eos_client.cli.exit_codes import ExitCode
 from eos_client.cli.failures import CommandLineError, exit_code_table, failures_reported
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
@@ -601,19 +601,22 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
     verbose: Verbose = False,
 ) -> None:
     """Say whether this configuration and cluster are fit for exactly-once, and what to do where not."""
-    with _reported(verbose=verbose):
-        access = cluster_access(bootstrap, config, config_file, profile, of_job=True)
-        options = DoctorOptions(
-            bootstrap_servers=access.bootstrap_servers,
-            group_id=group,
-            topics=parse_names(topics or (), option="--topic"),
-            input_topics=parse_names(sources or (), option="--from"),
-            output_topics=parse_names(targets or (), option="--to"),
-            transactional_id=transactional_id,
-            longest_pause_s=longest_pause_h * 3600,
-            settings=access.settings,
-        )
-        report(diagnose(options), _console(), as_json=as_json)
+    log_format = LogFormat.JSON if as_json else LogFormat.CONSOLE
+    with _reported(verbose=verbose, log_format=log_format):
+        with errors_as_findings() if as_json else nullcontext():
+            access = cluster_access(bootstrap, config, config_file, profile, of_job=True)
+            options = DoctorOptions(
+                bootstrap_servers=access.bootstrap_servers,
+                group_id=group,
+                topics=parse_names(topics or (), option="--topic"),
+                input_topics=parse_names(sources or (), option="--from"),
+                output_topics=parse_names(targets or (), option="--to"),
+                transactional_id=transactional_id,
+                longest_pause_s=longest_pause_h * 3600,
+                settings=access.settings,
+            )
+            findings = diagnose(options)
+        report(findings, _console(), as_json=as_json)
 
 
 class _Console(Console):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
 from rich.console import Console
@@ -21,7 +22,7 @@ from eos_client.confluent.admin.transactional_ids import LONGEST_TIMEOUT_MS, may
 from eos_client.core.internal_logs import INTERNAL_LOGS, OFFSETS_LOG, whole_number
 from eos_client.core.model import is_pattern
 from eos_client.core.transaction_timeout import BROKERS_LIMIT
-from eos_client.errors import ClusterUnfitError, ConfigurationError, EosError
+from eos_client.errors import ClusterUnfitError, ConfigurationError, EosError, text_of
 from eos_client.loop import ExactlyOnceLoop
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
@@ -37,6 +38,17 @@ class DoctorOptions(ClusterAccess):
     output_topics: Sequence[str] = ()
     transactional_id: str | None = None
     longest_pause_s: float = 72 * 3600.0
+
+
+@contextmanager
+def errors_as_findings() -> Iterator[None]:
+    """Print an error that ends the body as a finding in JSON, too: a program reads one object a line in every case."""
+    try:
+        yield
+    except Exception as error:
+        text = str(error) if isinstance(error, EosError) else f"unexpected {text_of(error)}"
+        print(json.dumps(asdict(Finding(Level.FAIL, "doctor", text))))
+        raise
 
 
 def diagnose(options: DoctorOptions) -> list[Finding]:

@@ -129,6 +129,36 @@ def test_what_no_cluster_could_take_is_a_wrong_command_line(
     assert message in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["--config", "linger.ms"], 2, "--config 'linger.ms' is not KEY=VALUE"),
+        (["--bootstrap", "127.0.0.1:1", "--config", "acks=1"], 4, "acks='1' breaks exactly-once"),
+        (["--bootstrap", "127.0.0.1:1", "--config", "lingre.ms=1"], 4, 'did you mean "linger.ms"?'),
+        ([], 2, "no cluster is named"),
+    ],
+)
+def test_the_doctor_prints_json_for_errors_too(typed: Any, arguments: list[str], status: int, message: str) -> None:
+    ended = typed("doctor", "--json", *arguments)
+    assert ended.status == status
+    (line,) = ended.out.splitlines()
+    finding = json.loads(line)
+    assert (finding["level"], finding["subject"]) == ("fail", "doctor")
+    assert message in finding["text"]
+    (logged,) = ended.err.splitlines()
+    assert json.loads(logged)["exit_code"] == status
+
+
+def test_the_doctor_prints_an_error_of_its_own_as_json(monkeypatch: pytest.MonkeyPatch, typed: Any) -> None:
+    def broken(_options: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("eos_client.cli.app.diagnose", broken)
+    ended = typed("doctor", "--json", "--bootstrap", "127.0.0.1:1")
+    assert ended.status == ExitCode.UNEXPECTED
+    assert json.loads(ended.out)["text"] == "unexpected ZeroDivisionError: a bug"
+
+
 @pytest.mark.parametrize("line", [["demo"], ["tail", "orders"], ["doctor"]], ids=" ".join)
 def test_an_empty_address_is_a_wrong_command_line(monkeypatch: Any, capfd: Any, line: list[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["eos-client", *line, "--bootstrap", ""])
