@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import metadata
@@ -34,7 +35,8 @@ from eos_client.cli.settings import (
 )
 from eos_client.cli.signals import signals_as_interrupt
 from eos_client.cli.status import show_status, watch_status
-from eos_client.cli.topics import create_topics, tail
+from eos_client.cli.tail_start import tail_start
+from eos_client.cli.topics import TailOptions, create_topics, list_topics, tail
 from eos_client.cli.transactions import end_transaction, list_transactions
 from eos_client.config import OnError
 from eos_client.config.secret_settings import check_addresses
@@ -50,7 +52,7 @@ app = typer.Typer(
     epilog=f"\b\nExit status:\n{exit_code_table()}",
 )
 
-topic_app = typer.Typer(no_args_is_help=True, help="Create topics.")
+topic_app = typer.Typer(no_args_is_help=True, help="List and create topics.")
 app.add_typer(topic_app, name="topic")
 offsets_app = typer.Typer(no_args_is_help=True, help="Show and change the positions that a database keeps.")
 app.add_typer(offsets_app, name="offsets")
@@ -416,11 +418,37 @@ def topic_create(
         create_topics(access, parse_names(names, option="TOPIC"), partitions)
 
 
+@topic_app.command("list")
+def topic_list(
+    bootstrap: Bootstrap = None,
+    internal: Annotated[bool, _flag("--internal", "Kafka's own topics, too.")] = False,
+    as_json: Json = False,
+    config: Config = None,
+    config_file: ConfigFile = None,
+    profile: Profile = None,
+    verbose: Verbose = False,
+) -> None:
+    """List the topics that this user may see, each with the number of its partitions."""
+    with _reported(verbose=verbose):
+        access = cluster_access(bootstrap, config, config_file, profile)
+        list_topics(access, internal=internal, as_json=as_json)
+
+
 @app.command("tail")
 def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", callback=_not_empty)],
     bootstrap: Bootstrap = None,
+    partition: Annotated[int | None, typer.Option(metavar="P", help="This partition alone.", min=0)] = None,
     new: Annotated[bool, _flag("--new", "Only what is written from now on.")] = False,
+    offset: Annotated[
+        int | None, typer.Option("--from-offset", metavar="O", help="From this offset of each partition.", min=0)
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="From 30s, 15m, 2h or 1d ago, or from 2026-11-30T17:00.")
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option(metavar="N", help="From the last N records of each partition.", min=1)
+    ] = None,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on after the end of the topic.")] = True,
     count: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many records.", min=1)] = None,
     uncommitted: Annotated[bool, _flag("--uncommitted", "Also of open and aborted transactions.")] = False,
@@ -435,15 +463,16 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     \N stands for null, and what cannot be printed is escaped. In JSON, what is no UTF-8 is {"base64": "..."}.
     """
     with _until_stopped(verbose=verbose):
-        tail(
-            cluster_access(bootstrap, config, config_file, profile),
-            topic,
+        access = cluster_access(bootstrap, config, config_file, profile)
+        options = TailOptions(
+            topic=topic,
+            start=tail_start(only_new=new, offset=offset, since=since, last=last, now_s=time.time()),
+            partition=partition,
             count=count,
-            as_json=as_json,
-            committed_only=not uncommitted,
-            from_start=not new,
             follow=follow,
+            committed_only=not uncommitted,
         )
+        tail(access, options, as_json=as_json)
 
 
 @app.command("redrive")

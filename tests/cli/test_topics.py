@@ -89,6 +89,45 @@ def test_tail_as_json_shows_also_what_was_aborted_where_asked(cluster: Any, type
     assert third["value"] == "never"
 
 
+def test_tail_begins_where_it_is_told(cluster: Any, typed: Any) -> None:
+    topic = cluster.topic("begun", partitions=2)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{topic}-writer"})
+    producer.init_transactions(60)
+    for number in range(4):  # each with a marker behind it
+        producer.begin_transaction()
+        producer.produce(topic, f"v{number}", partition=0)
+        producer.commit_transaction(60)
+    producer.begin_transaction()  # of a time before its marker's, as always
+    for minute in (0, 1):
+        producer.produce(topic, f"m{minute}", partition=1, timestamp=1_700_000_000_000 + minute * 60_000)
+    producer.commit_transaction(60)
+
+    def printed(*options: str) -> list[str]:
+        command = typed("tail", topic, "--bootstrap", cluster.bootstrap_servers, "--no-follow", *options)
+        assert command.wait() == 0, command.err
+        return sorted(line.split("\t")[2] for line in command.out.splitlines())
+
+    assert printed("--last", "2") == ["m0", "m1", "v2", "v3"]
+    assert printed("--last", "2", "--partition", "0") == ["v2", "v3"]
+    assert printed("--from-offset", "3", "--partition", "0") == ["v2", "v3"]
+    assert printed("--since", "2023-11-14T22:14:00Z", "--partition", "1") == ["m1"]
+    assert printed("--since", "0s", "--partition", "0") == []
+    refused = typed("tail", topic, "--bootstrap", cluster.bootstrap_servers, "--partition", "2")
+    assert refused.wait() == 6
+    assert f"topic '{topic}' has no partition 2: the last of its 2 is 1" in refused.err
+
+
+def test_topics_are_listed_with_their_partitions(cluster: Any, typed: Any) -> None:
+    topic = cluster.topic("listed", partitions=3)
+    listed = typed("topic", "list", "--bootstrap", cluster.bootstrap_servers)
+    assert listed.wait() == 0
+    assert f"{topic}\t3" in listed.out.splitlines()
+    assert "__consumer_offsets" not in listed.out
+    mistyped = typed("tail", f"{topic}s", "--bootstrap", cluster.bootstrap_servers)
+    assert mistyped.wait() == 6
+    assert f"there is no topic '{topic}s'; did you mean '{topic}'? If not: eos-client topic create" in mistyped.err
+
+
 def test_tail_follows_a_topic_until_it_has_seen_enough(cluster: Any, eos_client: Any) -> None:
     topic = cluster.topic("followed")
     command = eos_client("tail", topic, "--bootstrap", cluster.bootstrap_servers, "--count", "2")

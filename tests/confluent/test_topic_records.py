@@ -27,8 +27,12 @@ def group_offsets(settings: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("open_client", "settings", "named"),
     [
-        (lambda given: next(tail_topic(NOWHERE, "orders", 1, given)), {"max.poll.interval.ms": "10"}, "max.poll.inter"),
-        (lambda given: next(tail_topic(NOWHERE, "orders", 1, given)), {"fetch.max.bytes": "100"}, "fetch.max.bytes"),
+        (
+            lambda given: next(tail_topic(NOWHERE, "orders", [0], given)),
+            {"max.poll.interval.ms": "10"},
+            "max.poll.inter",
+        ),
+        (lambda given: next(tail_topic(NOWHERE, "orders", [0], given)), {"fetch.max.bytes": "100"}, "fetch.max.bytes"),
         (lambda given: next(read_topic(NOWHERE, "orders", {0: 1}, given)), {"max.poll.interval.ms": "10"}, "max.poll."),
         (group_offsets, {"group.protocol": "consumer", "session.timeout.ms": "10000"}, "session.timeout.ms"),
         (loader, {"retries": "0"}, "retries"),
@@ -71,5 +75,5 @@ def test_only_a_topic_that_brokers_miss_three_times_in_a_row_ends_its_reader(
     monkeypatch.setattr(topic_records, "_reader", lambda *_, **__: SilentConsumer(answers))
     monkeypatch.setattr(topic_records, "_TOPIC_CHECK_S", 0.0)
     with pytest.raises(ClusterUnfitError, match="there is no topic 'orders' any more"):
-        next(tail_topic("simulated", "orders", 1))
+        next(tail_topic("simulated", "orders", [0]))
     assert list(answers) == []

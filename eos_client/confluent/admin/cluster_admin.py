@@ -64,6 +64,8 @@ _T = TypeVar("_T")
 
 _NO_TOPIC = frozenset({TOPIC_UNKNOWN, TOPIC_NAME_REFUSED})
 _NOT_THERE = _NO_TOPIC | {GROUP_UNKNOWN}
+_NO_SUCH_RECORD = -1
+"""What brokers answer who asks for the first record of a time, where none is as young."""
 _RETRY_INTERVAL_S = 0.05
 _ANSWER_SLICE_S = 0.1
 _ANSWER_GRACE_S = 5.0  # after the client library's own limit
@@ -261,9 +263,29 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
         :raises ClusterUnavailableError: not every leader answered within the time limit.
         """
         latest = cast("OffsetSpec", OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        found = self._offsets(topic, partition_count, latest, "end", committed_only=committed_only)
+        return {partition: cast("int", offset) for partition, offset in found.items()}
+
+    def start_offsets(self, topic: str, partition_count: int) -> dict[int, int]:
+        """Return the offset of the oldest record of each partition; raises as `end_offsets` does."""
+        earliest = cast("OffsetSpec", OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        found = self._offsets(topic, partition_count, earliest, "beginning")
+        return {partition: cast("int", offset) for partition, offset in found.items()}
+
+    def offsets_since(self, topic: str, partition_count: int, timestamp_ms: int) -> dict[int, int | None]:
+        """Return the first offset of each partition whose record is no older, None where there is none.
+
+        Raises as `end_offsets` does.
+        """
+        since = cast("OffsetSpec", OffsetSpec.for_timestamp(timestamp_ms))
+        return self._offsets(topic, partition_count, since, "first record of that time")
+
+    def _offsets(
+        self, topic: str, partition_count: int, spec: OffsetSpec, what: str, *, committed_only: bool = False
+    ) -> dict[int, int | None]:
         isolation = IsolationLevel.READ_COMMITTED if committed_only else IsolationLevel.READ_UNCOMMITTED
-        asked = {TopicPartition(topic, partition): latest for partition in range(partition_count)}
-        intent = f"read the end of {topic}"
+        asked = {TopicPartition(topic, partition): spec for partition in range(partition_count)}
+        intent = f"read the {what} of {topic}"
 
         def ends() -> dict[int, int]:
             futures = self._client.list_offsets(asked, isolation_level=isolation, request_timeout=self._timeout_s)
@@ -272,9 +294,10 @@ class ClusterAdmin(AbstractContextManager["ClusterAdmin"]):
 
         offsets = self._with_retries(ends, is_unanswered=_unknown)
         if unknown := _unknown(offsets):
-            what = f"no leader answered where partitions {unknown} of {topic} end"
+            verb = "end" if what == "end" else "begin"
+            what = f"no leader answered where partitions {unknown} of {topic} {verb}"
             raise self._unavailable(what, "a broker is silent or down", self._timeout_s)
-        return offsets
+        return {partition: None if offset == _NO_SUCH_RECORD else offset for partition, offset in offsets.items()}
 
     def group(self, group_id: str) -> GroupDescription | None:
         """Describe a consumer group; ``None`` when the cluster has never seen it.
@@ -376,7 +399,7 @@ def _unknown(ends: Mapping[int, int]) -> list[int]:
 
     librdkafka answers OFFSET_INVALID, without an error, for a leader whose connection was lost or that was silent.
     """
-    return sorted(partition for partition, end in ends.items() if end < 0)
+    return sorted(partition for partition, end in ends.items() if end < 0 and end != _NO_SUCH_RECORD)
 
 
 def _code_behind(error: BaseException) -> str | None:

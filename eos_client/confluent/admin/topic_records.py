@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -149,23 +149,26 @@ def read_topic(
 def tail_topic(
     bootstrap_servers: str,
     topic: str,
-    partition_count: int,
+    partitions: Iterable[int],
     config: Mapping[str, Any] | None = None,
     *,
     committed_only: bool = True,
     from_start: bool = True,
+    start_offsets: Mapping[int, int] | None = None,
     follow: bool = True,
 ) -> Generator[Message, None, None]:
-    """Yield the records of a topic as they come, without a group.
+    """Yield the records of ``partitions`` of a topic as they come, without a group.
 
     :param from_start: begin with the oldest records, else with those that are written from now on.
+    :param start_offsets: where to begin instead, by partition.
     :param follow: go on after the end, else stop where every partition ends now.
     :raises ClusterUnfitError: the topic may not be read, or is no longer there.
     """
     start = OFFSET_BEGINNING if from_start else OFFSET_END
-    unread, asked_at, missing_count = set(range(partition_count)), time.monotonic(), 0
+    starts = start_offsets or {}
+    unread, asked_at, missing_count = set(partitions), time.monotonic(), 0
     with closing(_reader(bootstrap_servers, config, committed_only=committed_only)) as consumer:
-        consumer.assign([TopicPartition(topic, partition, start) for partition in sorted(unread)])
+        consumer.assign([TopicPartition(topic, each, starts.get(each, start)) for each in sorted(unread)])
         while follow or unread:
             for message in _consumed(consumer):
                 error = message.error()
