@@ -367,13 +367,14 @@ def broker(
     properties: Annotated[
         list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A broker property. May be repeated.")
     ] = None,
+    sasl: Annotated[bool, _flag("--sasl", "Clients have to log in (SASL PLAIN); how is printed on stderr.")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Start an embedded real Kafka for development; its address is all that it prints on stdout."""
     from eos_client.cli.broker import serve_broker  # noqa: PLC0415  as in `demo`
 
     with _reported(verbose=verbose):
-        serve_broker(version, port, parse_settings(properties or (), option="--property"))
+        serve_broker(version, port, parse_settings(properties or (), option="--property"), with_login=sasl)
 
 
 @app.command("status")

@@ -130,6 +130,11 @@ def _require_name(key: str, where: str) -> None:
         raise ConfigurationError(f"{where}: a setting has no name. Name it, or leave it out.")
 
 
+def variable_of(key: str) -> str:
+    """Return the name of a setting in the environment."""
+    return _PREFIX + key.upper().replace(".", "_")
+
+
 def _settings_in_environment() -> Iterator[tuple[str, str, str]]:
     for name, value in os.environ.items():
         if name.startswith(_PREFIX) and name != FILE_VARIABLE:

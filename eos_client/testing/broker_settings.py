@@ -45,6 +45,7 @@ DEVELOPMENT_PROPERTIES: Mapping[str, str] = {
 REPLICAS_MAX = 3
 """The number of replicas of a cluster's topics, if it has that many brokers."""
 
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _OWNED = frozenset(
     {
         "process.roles",
@@ -70,6 +71,7 @@ class BrokerListeners:
     """The broker's ports; it advertises ``host:advertised`` to clients.
 
     ``voters``: the controllers' ports of all nodes of its cluster, by node id; empty for a single node.
+    ``client_protocol``: what clients speak, ``SASL_PLAINTEXT`` where they have to log in.
     """
 
     client: int
@@ -80,6 +82,7 @@ class BrokerListeners:
     bind_host: str = HOST
     node_id: int = 1
     voters: Mapping[int, int] = field(default_factory=dict)
+    client_protocol: str = "PLAINTEXT"
 
     @property
     def quorum_voters(self) -> str:
@@ -96,9 +99,24 @@ class ClusterSeat:
     listeners: BrokerListeners
 
 
+def owned_properties(properties: Mapping[str, str]) -> list[str]:
+    """Return those that the embedded broker sets itself."""
+    return sorted(_OWNED.intersection(properties))
+
+
+def login_properties(passwords: Mapping[str, str]) -> dict[str, str]:
+    """Return the properties by which the users of ``passwords`` log in with SASL PLAIN."""
+    users = " ".join(f'user_{user}="{password}"' for user, password in passwords.items())
+    listener = "listener.name.plaintext"
+    return {
+        f"{listener}.sasl.enabled.mechanisms": "PLAIN",
+        f"{listener}.plain.sasl.jaas.config": f"{_PLAIN_MODULE} required {users};",
+    }
+
+
 def refuse_owned_properties(properties: Mapping[str, str]) -> None:
     """Raise `EmbeddedKafkaError` for a property that the embedded broker sets itself."""
-    owned = sorted(_OWNED.intersection(properties))
+    owned = owned_properties(properties)
     if owned:
         raise EmbeddedKafkaError(
             f"{owned[0]}={properties[owned[0]]!r} is set by the embedded broker itself: leave it out "
@@ -121,7 +139,8 @@ def broker_settings(listeners: BrokerListeners, log_dir: str, properties: Mappin
         f"CONTROLLER://{HOST}:{listeners.controller}",
         "advertised.listeners": f"PLAINTEXT://{listeners.host}:{listeners.advertised},"
         f"INTERNAL://{HOST}:{listeners.internal}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "listener.security.protocol.map": f"PLAINTEXT:{listeners.client_protocol},INTERNAL:PLAINTEXT,"
+        "CONTROLLER:PLAINTEXT",
         "inter.broker.listener.name": "INTERNAL",
         "log.dirs": log_dir,
         **DEVELOPMENT_PROPERTIES,

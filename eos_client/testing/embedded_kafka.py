@@ -21,6 +21,7 @@ from eos_client.testing.broker_settings import (
     ClusterSeat,
     as_properties_file,
     broker_settings,
+    login_properties,
     new_cluster_id,
     refuse_owned_properties,
 )
@@ -62,7 +63,8 @@ class EmbeddedKafka:
     one that it advertises to clients, if a proxy listens there. ``directory`` holds its data and its log (None: a
     temporary one); `stop` removes the files that the broker made in it unless ``keep_directory``, and then the next
     broker on it uses the same data. ``on_progress`` is called with a line from time to time while the jars are
-    downloaded. ``seat``: set by an `EmbeddedKafkaCluster` for each of its brokers.
+    downloaded. ``seat``: set by an `EmbeddedKafkaCluster` for each of its brokers. ``passwords``: by user, where
+    clients have to log in (``security.protocol=SASL_PLAINTEXT``, ``sasl.mechanism=PLAIN``).
     """
 
     kind = "process"
@@ -80,10 +82,12 @@ class EmbeddedKafka:
         on_progress: Callable[[str], None] | None = None,
         keep_directory: bool = False,
         seat: ClusterSeat | None = None,
+        passwords: Mapping[str, str] | None = None,
     ) -> None:
         self.version = version
-        self._properties = dict(properties or {})
-        refuse_owned_properties(self._properties)
+        refuse_owned_properties(properties or {})
+        self._properties = {**(login_properties(passwords) if passwords else {}), **(properties or {})}
+        self._clients_log_in = bool(passwords)
         self._port = port
         self._advertised_port = advertised_port
         self._heap_mb = heap_mb
@@ -215,7 +219,8 @@ class EmbeddedKafka:
     def _chosen_listeners(self) -> BrokerListeners:
         client, internal, controller = free_ports(3)
         client = self._port or client
-        return BrokerListeners(client, internal, controller, self._advertised_port or client)
+        protocol = "SASL_PLAINTEXT" if self._clients_log_in else "PLAINTEXT"
+        return BrokerListeners(client, internal, controller, self._advertised_port or client, client_protocol=protocol)
 
     def _format(self, java: BrokerJava, files: BrokerDirectory) -> None:
         cluster_id = self._seat.cluster_id if self._seat else new_cluster_id()
@@ -254,9 +259,11 @@ class EmbeddedKafka:
             )
 
     def _is_ready(self, cluster_id: str, listeners: BrokerListeners) -> bool:
-        serves = serves_clients(HOST, listeners.client, cluster_id, node_id=listeners.node_id)
+        # The questions are asked without a login. All listeners serve from the same moment on.
+        port = listeners.internal if self._clients_log_in else listeners.client
+        serves = serves_clients(HOST, port, cluster_id, node_id=listeners.node_id)
         # one of several brokers may be no group's coordinator: their cluster waits for the groups
-        return serves and (self._seat is not None or serve_groups({listeners.node_id: (HOST, listeners.client)}))
+        return serves and (self._seat is not None or serve_groups({listeners.node_id: (HOST, port)}))
 
     def _release(self) -> None:
         """End the broker's process and remove its files."""

@@ -31,7 +31,9 @@ def free_ports(count: int) -> list[int]:
             chosen.append(port)
         if len(chosen) == count:
             return chosen
-    raise EmbeddedKafkaError(f"no {count} free ports found between {_LOWEST} and {highest}: free some, or pass port=")
+    raise EmbeddedKafkaError(
+        f"no {count} free ports found between {_LOWEST} and {highest}: free some, or choose the port"
+    )
 
 
 def is_free(port: int) -> bool:

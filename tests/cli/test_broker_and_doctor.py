@@ -40,6 +40,23 @@ def test_the_broker_command_serves_clients_at_the_address_it_prints_until_ctrl_c
         assert probe.connect_ex((host, int(port))) != 0
 
 
+@pytest.mark.kafka
+def test_a_broker_with_sasl_says_how_to_log_in(eos_client: Any, typed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = eos_client("broker", "--sasl")
+    address = address_of(broker)
+    broker.wait_for(lambda: "Ctrl-C or SIGTERM stops it" in broker.err, "how to use it")
+    exports = dict(re.findall(r"^  export (\w+)=(.*)$", broker.err, re.MULTILINE))
+    assert exports["EOS_CLIENT_BOOTSTRAP_SERVERS"] == address
+    for name, value in exports.items():
+        monkeypatch.setenv(name, value)
+    created = typed("topic", "create", "orders")
+    assert (created.wait(), created.out) == (0, "orders\n")
+    monkeypatch.setenv("EOS_CLIENT_CONFIG_SASL_PASSWORD", "wrong")
+    refused = typed("topic", "list")
+    assert refused.wait() == 14
+    assert broker.terminate() == 0
+
+
 def descendants(pid: int) -> Iterator[int]:
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         yield int(child)
@@ -63,6 +80,7 @@ def test_a_broker_that_dies_by_itself_is_an_error_with_the_end_of_its_log(eos_cl
     [
         (["--property", "num.partitions"], 2, "--property 'num.partitions' is not KEY=VALUE"),
         (["--port", "0"], 2, "--port"),
+        (["--property", "listeners=PLAINTEXT://:1"], 2, "--property listeners: the broker sets it by itself"),
         (["--property", "num.partitions=many"], 11, "num.partitions"),
     ],
 )
