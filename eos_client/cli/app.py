@@ -208,6 +208,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     ] = None,
     attempts: Attempts = 1,
     batch: Annotated[bool, _flag("--batch", "FUNC takes a list of records, not one.")] = False,
+    keep_key: Annotated[bool, _flag("--keep-key", "Outputs that are bytes get the key of their record.")] = False,
     until_end: UntilEnd = False,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -231,6 +232,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
     with _until_stopped(verbose=verbose, log_format=log_format, quiet=quiet):
         _require_both(on_error, dead_letter_topic)
+        _require_one_record(keep_key=keep_key, batch=batch)
         topics = parse_names(sources, option="--from")
         title = f"{group}: {', '.join(topics)} -> {target}"
         is_read = run_loop(
@@ -239,6 +241,7 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
             target,
             cluster_access(bootstrap, config, config_file, profile, of_job=True),
             takes_batches=batch,
+            keep_key=keep_key,
             until_end=until_end,
             served_at=(health_host, health_port, metrics_port),
             progress=progress_of(title, log_format, progress_interval_s, quiet=quiet),
@@ -259,6 +262,14 @@ def _require_both(on_error: OnError, dead_letter_topic: str | None) -> None:
         raise CommandLineError("--on-error dead_letter: give --dead-letter-topic TOPIC with it")
     if on_error is not OnError.DEAD_LETTER and dead_letter_topic is not None:
         raise CommandLineError("--dead-letter-topic: give --on-error dead_letter with it")
+
+
+def _require_one_record(*, keep_key: bool, batch: bool) -> None:
+    if keep_key and batch:
+        raise CommandLineError(
+            "--keep-key: an output of a batch belongs to no single record. Leave it out, and yield "
+            "OutputRecord(key=record.key(), value=...)"
+        )
 
 
 @app.command("relay")

@@ -12,10 +12,11 @@ import structlog
 from eos_client.cli.failures import TransformExitedError
 from eos_client.cli.logs import ClientErrors
 from eos_client.cli.metrics import served_metrics
+from eos_client.cli.output_keys import LostKeys, keeping_keys
 from eos_client.cli.progress import LoopProgress
 from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.signals import hang_up_as_termination
-from eos_client.cli.transform_file import load_transform
+from eos_client.cli.transform_file import Transform, load_transform
 from eos_client.config import EosConfig
 from eos_client.config.client_settings import LOG_LEVEL_CRITICAL
 from eos_client.core.error_report import place_of
@@ -32,13 +33,14 @@ _STATISTICS = "statistics.interval.ms"
 _LAG_INTERVAL_MS = 2000
 
 
-def run_loop(
+def run_loop(  # noqa: PLR0913  keyword-only, each an option of the command
     reference: str,
     input_topics: Sequence[str],
     output_topic: str,
     access: ClusterAccess,
     *,
     takes_batches: bool,
+    keep_key: bool,
     until_end: bool,
     served_at: tuple[str, int | None, int | None],
     progress: LoopProgress,
@@ -56,7 +58,7 @@ def run_loop(
     :raises EosError: as ``ExactlyOnceLoop.run``, `ProbeServer` and `served_metrics` do.
     """
     name = "transform_batch" if takes_batches else "transform"
-    given: dict[str, Any] = {name: load_transform(reference, takes_batches=takes_batches)}
+    given: dict[str, Any] = {name: _transform(reference, takes_batches=takes_batches, keep_key=keep_key)}
     host, health_port, metrics_port = served_at
     config = _config(access, options)
     if output_topic in input_topics:
@@ -71,6 +73,11 @@ def run_loop(
         loop = ExactlyOnceLoop(config, input_topics, **given, output_topic=output_topic, hook=hook)
         with loop, served_probes(loop.health, host, health_port), progress.watch(loop):
             return _run_watched(loop, metrics, until_end=until_end)
+
+
+def _transform(reference: str, *, takes_batches: bool, keep_key: bool) -> Transform:
+    loaded = load_transform(reference, takes_batches=takes_batches)
+    return keeping_keys(loaded) if keep_key else LostKeys(loaded, takes_batches=takes_batches)
 
 
 def _config(access: ClusterAccess, options: Mapping[str, Any]) -> EosConfig:
