@@ -44,7 +44,6 @@ from eos_client.integration.probes import EVERY_ADDRESS
 from eos_client.testing.broker_settings import DEFAULT_VERSION
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,

@@ -45,6 +45,32 @@ def test_help_names_the_commands_and_the_exit_status(eos_client: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("shell", "words"),
+    [
+        ("bash", {"COMP_WORDS": "eos-client to", "COMP_CWORD": "1"}),
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "eos-client to"}),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "eos-client to", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}),
+    ],
+)
+def test_a_shell_completes_the_commands(
+    monkeypatch: pytest.MonkeyPatch, typed: Any, shell: str, words: dict[str, str]
+) -> None:
+    for name, value in {"_EOS_CLIENT_COMPLETE": f"complete_{shell}", **words}.items():
+        monkeypatch.setenv(name, value)
+    completed = typed()
+    assert "topic" in completed.out
+    assert "tail" not in completed.out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_is_printed(monkeypatch: pytest.MonkeyPatch, typed: Any, shell: str) -> None:
+    monkeypatch.setenv("_EOS_CLIENT_COMPLETE", f"source_{shell}")
+    script = typed()
+    assert script.status == 0
+    assert f"_EOS_CLIENT_COMPLETE=complete_{shell}" in script.out
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
         (["shout.py:upper", *RUN, "--config", "linger.ms"], 2, "--config 'linger.ms' is not KEY=VALUE"),
