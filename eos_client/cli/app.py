@@ -140,6 +140,12 @@ Reference = Annotated[
 Sources = Annotated[
     list[str], typer.Option("--from", metavar="TOPIC", help="Input topic. May be repeated, or TOPIC,TOPIC.")
 ]
+FromOffset = Annotated[
+    int | None, typer.Option("--from-offset", metavar="O", help="From this offset of each partition.", min=0)
+]
+Registry = Annotated[
+    str | None, _name("--schema-registry", "URL", "Decode what names an Avro or JSON schema of this registry.")
+]
 Quiet = Annotated[bool, _flag("--quiet", "Warnings and errors only.")]
 LogFormatOption = Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")]
 Progress = Annotated[
@@ -451,9 +457,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     bootstrap: Bootstrap = None,
     partition: Annotated[int | None, typer.Option(metavar="P", help="This partition alone.", min=0)] = None,
     new: Annotated[bool, _flag("--new", "Only what is written from now on.")] = False,
-    offset: Annotated[
-        int | None, typer.Option("--from-offset", metavar="O", help="From this offset of each partition.", min=0)
-    ] = None,
+    offset: FromOffset = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="From 30s, 15m, 2h or 1d ago, or from 2026-11-30T17:00.")
     ] = None,
@@ -463,6 +467,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on after the end of the topic.")] = True,
     count: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many records.", min=1)] = None,
     uncommitted: Annotated[bool, _flag("--uncommitted", "Also of open and aborted transactions.")] = False,
+    registry: Registry = None,
     as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -482,6 +487,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
             count=count,
             follow=follow,
             committed_only=not uncommitted,
+            registry_url=registry,
         )
         tail(access, options, as_json=as_json)
 

@@ -103,6 +103,21 @@ def extra_needed(extra: str, package: str, what: str) -> Iterator[None]:
 
 
 @contextmanager
+def registry_extra_needed() -> Iterator[None]:
+    """Import what decodes the records of a Schema Registry.
+
+    :raises ExtraMissingError: an extra of confluent-kafka is not installed.
+    """
+    try:
+        yield
+    except ImportError as missing:
+        raise ExtraMissingError(
+            f"--schema-registry needs {missing.name or 'a package'}, which is not installed: "
+            "pip install 'confluent-kafka[avro]'"
+        ) from missing
+
+
+@contextmanager
 def failures_reported(*, verbose: bool, as_json: bool = False) -> Iterator[None]:
     """Turn an error of the body into one message on stderr and an exit status.
 

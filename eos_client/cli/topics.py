@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from eos_client.cli.failures import registry_extra_needed
 from eos_client.cli.logs import log_throttling
 from eos_client.cli.printable import did_you_mean, escaped, printable, shell_word
 from eos_client.cli.settings import ClusterAccess
@@ -21,6 +22,8 @@ from eos_client.confluent.admin.topic_records import read_topic, tail_topic
 from eos_client.core.internal_logs import INTERNAL_LOGS
 from eos_client.core.model import TopicDescription
 from eos_client.errors import ClusterUnfitError
+
+_REGISTRY_LOGIN = "EOS_CLIENT_SCHEMA_REGISTRY_USER_INFO"
 
 
 def create_topics(access: ClusterAccess, names: Sequence[str], partitions: int) -> None:
@@ -59,6 +62,7 @@ class TailOptions:
     count: int | None = None
     follow: bool = True
     committed_only: bool = True
+    registry_url: str | None = None
 
 
 def tail(access: ClusterAccess, options: TailOptions, *, as_json: bool) -> None:
@@ -73,6 +77,7 @@ def tail(access: ClusterAccess, options: TailOptions, *, as_json: bool) -> None:
             raise ClusterUnfitError(f"there is no topic {topic!r}{_way_out(admin, topic, access)}")
         partitions = _partitions(described, options.partition)
         starts = _starts(admin, access, options, partitions, described.partition_count)
+    decode = _decoder(options.registry_url, topic)
     line_of = _json_line if as_json else _text_line
     config = {**access.settings, "throttle_cb": log_throttling}
     records = tail_topic(
@@ -88,7 +93,7 @@ def tail(access: ClusterAccess, options: TailOptions, *, as_json: bool) -> None:
     with closing(records):
         try:
             for record in islice(records, options.count):
-                print(line_of(record), flush=True)
+                print(line_of(record, decode), flush=True)
         except BrokenPipeError:  # the reader of our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it at exit
 
@@ -142,23 +147,55 @@ def _starts(
     return {each: start_of_last(count, begins[each], ends[each], offsets_of(each)) for each in partitions}
 
 
-def _text_line(record: Any) -> str:
+def _decoder(registry_url: str | None, topic: str) -> Callable[[bytes], Any]:
+    """Return what makes a key or value out of bytes: as they are, or by the schema that they name."""
+    if registry_url is None:
+        return lambda content: content
+    with registry_extra_needed():
+        from eos_client.confluent.admin.registry_decoder import RegistryDecoder  # noqa: PLC0415  it may be missing
+    login = os.environ.get(_REGISTRY_LOGIN)
+    settings = {"url": registry_url, **({"basic.auth.user.info": login} if login else {})}
+    decoder = RegistryDecoder(settings)
+    return lambda content: decoder.decoded(content, topic)
+
+
+def _text_line(record: Any, decode: Callable[[bytes], Any]) -> str:
     headers = " ".join(f"{escaped(name)}={_text(value)}" for name, value in record.headers() or ())
-    fields = [f"{record.partition()}@{record.offset()}", _text(record.key()), _text(record.value())]
+    fields = [
+        f"{record.partition()}@{record.offset()}",
+        _decoded_text(record.key(), decode),
+        _decoded_text(record.value(), decode),
+    ]
     return "\t".join([*fields, headers] if headers else fields)
 
 
-def _json_line(record: Any) -> str:
+def _json_line(record: Any, decode: Callable[[bytes], Any]) -> str:
     return json.dumps(
         {
             "partition": record.partition(),
             "offset": record.offset(),
             "timestamp_ms": record.timestamp()[1],
-            "key": _json_text(record.key()),
-            "value": _json_text(record.value()),
+            "key": _decoded_json(record.key(), decode),
+            "value": _decoded_json(record.value(), decode),
             "headers": [[name, _json_text(value)] for name, value in record.headers() or ()],
-        }
+        },
+        default=_json_value,
     )
+
+
+def _decoded_text(content: bytes | None, decode: Callable[[bytes], Any]) -> str:
+    made = None if content is None else decode(content)
+    return _text(made) if made is None or isinstance(made, bytes) else printable(json.dumps(made, default=_json_value))
+
+
+def _decoded_json(content: bytes | None, decode: Callable[[bytes], Any]) -> Any:
+    made = None if content is None else decode(content)
+    return _json_text(made) if isinstance(made, bytes) else made
+
+
+def _json_value(value: object) -> Any:
+    """Return what JSON has for a value of Avro that it does not know: bytes, a time, a decimal."""
+    return _json_text(value) if isinstance(value, bytes) else str(value)
 
 
 def _text(content: bytes | None) -> str:
