@@ -16,6 +16,7 @@ from eos_client.completion import Completion
 from eos_client.config.client_settings import merged_settings
 from eos_client.config.secret_settings import MaskedSettings
 from eos_client.confluent.call_marks import enter
+from eos_client.confluent.client_library import Consumer
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
@@ -82,7 +83,7 @@ def _hands_over(method: Callable[Concatenate[EosConsumer, P], T]) -> Callable[Co
     return cast("Callable[Concatenate[EosConsumer, P], T]", handing_over)
 
 
-class EosConsumer:
+class EosConsumer(Consumer):
     """Same constructor dict and methods as ``confluent_kafka.Consumer``, for one thread.
 
     Its ``commit`` sends nothing while the gate is closed and keeps the offsets pending. Errors are subclasses of
@@ -102,6 +103,9 @@ class EosConsumer:
 
     Beyond confluent_kafka's methods: ``gate``, ``counters``, ``settings`` (of librdkafka, with this package's defaults)
     and ``close_within``. ``adapter`` and ``open_work`` are parts that this package's own producers and loop talk to.
+
+    It is a ``confluent_kafka.Consumer`` for ``isinstance`` and for type checkers; the base class is never built, and
+    every method of it is overridden.
     """
 
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Consumer closed")
@@ -351,7 +355,7 @@ class EosConsumer:
         return assigned
 
     @owned()
-    def memberid(self) -> str | None:
+    def memberid(self) -> str | None:  # type: ignore[override]  # the library returns None, too
         """Return the member id; None before the group has given one."""
         member: str | None = self._library.raw.memberid()
         return member
@@ -371,7 +375,7 @@ class EosConsumer:
     # -- commits outside transactions --------------------------------------------------------------------------------
 
     @owned(exclusive=True, allow_in_callbacks=True)
-    def commit(
+    def commit(  # type: ignore[override]  # one signature for the library's six overloads
         self, message: Any = None, offsets: list[Any] | None = None, asynchronous: bool = True
     ) -> list[Any] | None:
         """Commit offsets outside a transaction, if the gate lets them pass.

@@ -15,6 +15,7 @@ from eos_client.config.client_settings import (
     merged_settings,
 )
 from eos_client.config.secret_settings import MaskedSettings
+from eos_client.confluent.client_library import Producer
 from eos_client.confluent.failures.client_failures import misplaced_call, not_to_be_copied
 from eos_client.confluent.failures.producer_failures import closed_error
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 _NEVER_BUILT = NeverBuilt("Producer has been closed")
 
 
-class EosProducer:
+class EosProducer(Producer):
     """Same constructor dict and methods as ``confluent_kafka.Producer``.
 
     Without a ``transactional.id`` it is an idempotent producer, which any thread may use, until ``init_transactions()``
@@ -50,6 +51,9 @@ class EosProducer:
     Beyond confluent_kafka's methods: ``transaction``, ``close``, ``counters``, ``limits``, ``transactional_id`` and
     ``settings`` (of librdkafka, with this package's defaults). ``adapter`` and ``session`` are for this package's own
     loop.
+
+    It is a ``confluent_kafka.Producer`` for ``isinstance`` and for type checkers; the base class is never built, and
+    every method of it is overridden.
     """
 
     adapter: ConfluentProducer = cast("ConfluentProducer", _NEVER_BUILT)
@@ -205,7 +209,9 @@ class EosProducer:
         self.adapter.begin_transaction()
 
     @counts_as_call
-    def send_offsets_to_transaction(self, positions: Any, group_metadata: Any, timeout: float = -1, /) -> None:
+    def send_offsets_to_transaction(  # pyright: ignore[reportIncompatibleMethodOverride]  # no keywords there, either
+        self, positions: Any, group_metadata: Any, timeout: float = -1, /
+    ) -> None:
         """Add input offsets, fenced by the group (KIP-447). Raises TransactionStateError beside those of a block."""
         self._refuse_beside_block("send_offsets_to_transaction()")
         self.adapter.send_offsets_to_transaction(positions, group_metadata, timeout)

@@ -1,4 +1,4 @@
-"""confluent_kafka as the default client library, in real time, and how a producer of it is destroyed."""
+"""confluent_kafka as the default client library, in real time; its classes; how a producer of it is destroyed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.ports import ClientLibrary, Clock
+
+__all__ = ["CONFLUENT_KAFKA", "ConfluentKafka", "Consumer", "Producer", "destroy_producer"]
 
 
 class ConfluentKafka:

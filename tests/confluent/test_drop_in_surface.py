@@ -86,6 +86,19 @@ def test_a_client_that_was_never_built_can_be_looked_through_and_stubbed(client,
     stub(spec=never_built).close()
 
 
+def test_the_wrappers_are_instances_of_the_librarys_classes(consumer, producer):
+    assert isinstance(consumer, confluent_kafka.Consumer)
+    assert isinstance(producer, confluent_kafka.Producer)
+
+
+@pytest.mark.parametrize(
+    ("client", "base"), [(EosConsumer, confluent_kafka.Consumer), (EosProducer, confluent_kafka.Producer)]
+)
+def test_no_method_of_the_librarys_class_is_left_as_it_is(client, base):
+    own = public(base) | {"__enter__", "__exit__", *({"__len__"} & set(dir(base)))}
+    assert sorted(name for name in own if getattr(client, name) is getattr(base, name)) == []
+
+
 def test_what_a_producer_learns_when_it_is_built_names_the_remedy_before():
     with pytest.raises(ClientClosedError, match=r"limits\(\) was called before super\(\).__init__\(\)"):
         _ = EosProducer.__new__(EosProducer).limits
