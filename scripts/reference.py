@@ -46,7 +46,7 @@ USES: Mapping[str, tuple[str, ...]] = {
         *("GateSettings", "GateScope", "GatePolicy"),
     ),
     "Tests": (
-        *("SimulatedCluster", "EmbeddedKafka", "EmbeddedKafkaCluster", "ContainerKafka", "KafkaBroker"),
+        *("SimulatedCluster", "record", "EmbeddedKafka", "EmbeddedKafkaCluster", "ContainerKafka", "KafkaBroker"),
         *("EmbeddedPostgres", "EmbeddedMysql"),
     ),
     "Events, metrics, traces, probes": (

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from eos_client.testing.embedded_kafka import EmbeddedKafka
     from eos_client.testing.embedded_mysql import EmbeddedMysql
     from eos_client.testing.embedded_postgres import EmbeddedPostgres
-    from eos_client.testing.simulator import SimulatedCluster
+    from eos_client.testing.simulator import SimulatedCluster, record
 else:
     __getattr__, __dir__ = lazy_names(
         __name__,
@@ -23,6 +23,7 @@ else:
             "EmbeddedPostgres": "eos_client.testing.embedded_postgres",
             "KafkaBroker": "eos_client.testing.broker",
             "SimulatedCluster": "eos_client.testing.simulator",
+            "record": "eos_client.testing.simulator",
         },
     )
 
@@ -34,4 +35,5 @@ __all__ = [
     "EmbeddedPostgres",
     "KafkaBroker",
     "SimulatedCluster",
+    "record",
 ]

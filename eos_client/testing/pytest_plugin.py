@@ -2,12 +2,14 @@
 
 ``--eos-kafka=container`` runs them in containers of a Docker engine, ``--eos-kafka=process`` as child processes;
 ``auto``, the default, uses a container if a Docker engine answers, and the terminal reports which it was.
+The traceback of a failing test leaves out this package's own frames; ``--full-trace`` shows them.
 Every pytest session in an environment with this package loads this plugin, so it imports nothing before a test
 uses a broker.
 """
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,7 +45,7 @@ def _choice(config: pytest.Config) -> BrokerChoice:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--eos-kafka`` and ``--eos-kafka-version``."""
+    """Add ``--eos-kafka``, ``--eos-kafka-version`` and the ini option ``eos_client_frames``."""
     group = parser.getgroup("eos-client", "real Kafka brokers (eos-client)")
     group.addoption(
         "--eos-kafka",
@@ -53,6 +55,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "auto: containers where a Docker engine answers (default: %(default)s)",
     )
     group.addoption("--eos-kafka-version", help="Kafka version of these brokers (default: that of EmbeddedKafka)")
+    parser.addini("eos_client_frames", "show the frames of eos_client in tracebacks", type="bool", default=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Hide this package's frames from the traceback of a failure, but not those of its fixtures."""
+    if call.excinfo is None or item.config.getini("eos_client_frames"):
+        return
+    for name, module in list(sys.modules.items()):
+        if name.startswith("eos_client.") and not name.endswith("_plugin"):
+            vars(module).setdefault("__tracebackhide__", True)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -64,7 +77,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(scope="session")
 def kafka_broker(pytestconfig: pytest.Config) -> Iterator[KafkaBroker]:
-    """Run one real broker for all tests of the session; each test needs its own topic and group names."""
+    """Run one real broker for all tests of the session; each test needs its own topic and group names.
+
+    Under pytest-xdist a session is one worker: each of them starts a broker of its own when a test first asks for it.
+    """
     broker = _choice(pytestconfig).new_broker()
     yield broker
     broker.stop()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eos_client.testing.simulator import SimulatedCluster
 
 _REQUESTS_SHOWN = 20
+_FRAMES = "frames of eos_client are left out of the traceback: --full-trace shows them"
 _BEFORE = pytest.StashKey[frozenset[int]]()
 
 
@@ -50,7 +51,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             last = cluster.history[-_REQUESTS_SHOWN:]
             lines = [f"{each.at_s:10.3f} s  {each.client}  {each.request}: {each.result}" for each in last]
             title = f"simulated cluster: repeat with --eos-simulation-seed={cluster.seed}"
-            report.sections.append((title, "\n".join([repr(cluster), *lines])))
+            report.sections.append((title, "\n".join([repr(cluster), *lines, _FRAMES])))
     return report
 
 
@@ -77,7 +78,8 @@ def make_simulated_cluster(pytestconfig: pytest.Config) -> Iterator[MakeSimulate
     yield make
     idle = [f"{fault} ({cluster!r})" for cluster in made for fault in cluster.faults.waiting]
     if idle:
-        pytest.fail("no request met these scripted faults, so the test does not cover them: " + "; ".join(idle))
+        uncovered = "no request met these scripted faults, so the test does not cover them: " + "; ".join(idle)
+        pytest.fail(uncovered, pytrace=False)
 
 
 @pytest.fixture

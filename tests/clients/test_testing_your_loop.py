@@ -14,7 +14,7 @@ from eos_client import OutputRecord
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "how-to" / "testing-your-loop.md"
-BEGINNING, *STORIES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+BEGINNING, UNIT_TEST, *STORIES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 LINES_MAX = 20
 
 
@@ -28,12 +28,20 @@ def names() -> dict[str, Any]:
     return found
 
 
+def run_block(block: str, *arguments: Any) -> None:
+    found = names()
+    exec(compile(block, str(PAGE), "exec"), found)
+    (name,) = re.findall(r"^def (test_\w+)", block, re.MULTILINE)
+    found[name](*arguments)
+
+
+def test_the_unit_test_of_the_transform_holds() -> None:
+    run_block(UNIT_TEST)
+
+
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.split("(")[0].removeprefix("def "))
 def test_each_story_of_the_page_holds(story: str, simulated_cluster: Any) -> None:
-    found = names()
-    exec(compile(story, str(PAGE), "exec"), found)
-    name = re.findall(r"^def (\w+)", story)[0]
-    found[name](simulated_cluster)
+    run_block(story, simulated_cluster)
 
 
 def test_the_page_has_the_three_stories_in_twenty_lines_each() -> None:

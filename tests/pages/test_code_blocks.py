@@ -43,7 +43,7 @@ RUN_BY: dict[str, tuple[int, list[str]]] = {
     "docs/how-to/several-topics.md": (1, ["tests/clients/test_how_to_pages.py"]),
     "docs/how-to/spark-database.md": (1, ["tests/clients/test_how_to_pages.py"]),
     "docs/how-to/spark-sink.md": (2, ["tests/clients/test_how_to_pages.py"]),
-    "docs/how-to/testing-your-loop.md": (4, ["tests/clients/test_testing_your_loop.py"]),
+    "docs/how-to/testing-your-loop.md": (5, ["tests/clients/test_testing_your_loop.py"]),
     "docs/how-to/tune.md": (1, ["tests/clients/test_how_to_pages.py"]),
     "docs/how-to/upgrade-brokers.md": (1, ["tests/clients/test_how_to_pages.py"]),
     "docs/reference/command-line.md": (2, ["tests/kafka/test_readme.py"]),

@@ -96,6 +96,7 @@ sink: EosKafkaSink
     "docs_how_to_testing_your_loop_1": _TESTS,
     "docs_how_to_testing_your_loop_2": _TESTS,
     "docs_how_to_testing_your_loop_3": _TESTS,
+    "docs_how_to_testing_your_loop_4": _TESTS,
     "docs_reference_events_0": "def page_somebody(reason: str) -> None: ...",
 }
 

@@ -29,6 +29,7 @@ from eos_client import (
     errors,
     listeners,
     ports,
+    testing,
 )
 from eos_client.clients import Transaction
 from eos_client.clock import MonotonicClock
@@ -388,6 +389,23 @@ def existing_loop() -> None:
             break
     consumer.close()
     producer.close()
+
+
+def lag_of(consumer: Consumer) -> int:
+    return sum(each.offset for each in consumer.position(consumer.assignment()))
+
+
+def send_to(producer: Producer) -> None:
+    producer.produce("invoices", value=b"v")
+
+
+def helpers_typed_for_the_library() -> None:
+    lag_of(EosConsumer({**KAFKA, "group.id": "billing"}))
+    send_to(EosProducer(KAFKA))
+
+
+def one_record_of_a_unit_test() -> None:
+    list(price(testing.record(topic="orders", headers=[("h", b"1")], partition=1, offset=2, timestamp_ms=3)))
 
 
 def as_confluent_kafka() -> None:

@@ -16,6 +16,7 @@ from eos_client.testing.simulator.brokers.peer_member import PeerMember
 from eos_client.testing.simulator.brokers.settings import BrokerSettings, CommitCheck, ProducerStateKind
 from eos_client.testing.simulator.brokers.transaction_coordinator import TransactionCoordinator
 from eos_client.testing.simulator.clients.consumer import SimulatedConsumer
+from eos_client.testing.simulator.clients.input_record import record
 from eos_client.testing.simulator.clients.producer import SimulatedProducer
 from eos_client.testing.simulator.cluster import SimulatedCluster
 
@@ -39,4 +40,5 @@ __all__ = [
     "SimulatedProducer",
     "StoredRecord",
     "TransactionCoordinator",
+    "record",
 ]
