@@ -16,7 +16,7 @@ from eos_client.completion import Completion
 from eos_client.config.client_settings import merged_settings
 from eos_client.config.secret_settings import MaskedSettings
 from eos_client.confluent.call_marks import enter
-from eos_client.confluent.client_library import Consumer
+from eos_client.confluent.client_library import Consumer, nothing_inherited
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
 from eos_client.confluent.consumer.safe_close import close_in_time
@@ -83,6 +83,7 @@ def _hands_over(method: Callable[Concatenate[EosConsumer, P], T]) -> Callable[Co
     return cast("Callable[Concatenate[EosConsumer, P], T]", handing_over)
 
 
+@nothing_inherited
 class EosConsumer(Consumer):
     """Same constructor dict and methods as ``confluent_kafka.Consumer``, for one thread.
 
@@ -105,7 +106,7 @@ class EosConsumer(Consumer):
     and ``close_within``. ``adapter`` and ``open_work`` are parts that this package's own producers and loop talk to.
 
     It is a ``confluent_kafka.Consumer`` for ``isinstance`` and for type checkers; the base class is never built, and
-    every method of it is overridden.
+    nothing of it is inherited.
     """
 
     _ownership: ThreadOwnership | NeverBuilt = NeverBuilt("Consumer closed")

@@ -15,7 +15,7 @@ from eos_client.config.client_settings import (
     merged_settings,
 )
 from eos_client.config.secret_settings import MaskedSettings
-from eos_client.confluent.client_library import Producer
+from eos_client.confluent.client_library import Producer, nothing_inherited
 from eos_client.confluent.failures.client_failures import misplaced_call, not_to_be_copied
 from eos_client.confluent.failures.producer_failures import closed_error
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _NEVER_BUILT = NeverBuilt("Producer has been closed")
 
 
+@nothing_inherited
 class EosProducer(Producer):
     """Same constructor dict and methods as ``confluent_kafka.Producer``.
 
@@ -53,7 +54,7 @@ class EosProducer(Producer):
     loop.
 
     It is a ``confluent_kafka.Producer`` for ``isinstance`` and for type checkers; the base class is never built, and
-    every method of it is overridden.
+    nothing of it is inherited.
     """
 
     adapter: ConfluentProducer = cast("ConfluentProducer", _NEVER_BUILT)

@@ -1,17 +1,40 @@
-"""confluent_kafka as the default client library, in real time; its classes; how a producer of it is destroyed."""
+"""confluent_kafka as the default client library, in real time; its classes as bases; how a producer is destroyed."""
 
 from __future__ import annotations
 
 import warnings
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.ports import ClientLibrary, Clock
 
-__all__ = ["CONFLUENT_KAFKA", "ConfluentKafka", "Consumer", "Producer", "destroy_producer"]
+__all__ = ["CONFLUENT_KAFKA", "ConfluentKafka", "Consumer", "Producer", "destroy_producer", "nothing_inherited"]
+
+T = TypeVar("T")
+
+
+class _NotWrapped:
+    """A public name of the library's class that its wrapper does not have."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, client: object, wrapper: type) -> NoReturn:
+        raise AttributeError(f"{wrapper.__name__} has no {self._name!r}, which this confluent_kafka has: report it")
+
+
+def nothing_inherited(wrapper: type[T]) -> type[T]:
+    """Make each public name of the base that ``wrapper`` lacks an AttributeError.
+
+    The object of the base class is never built, and not every method checks that: ``pause`` of 2.15 ends the process.
+    """
+    for name in dir(wrapper.__base__):
+        if not name.startswith("_") and name not in vars(wrapper):
+            setattr(wrapper, name, _NotWrapped(name))
+    return wrapper
 
 
 class ConfluentKafka:

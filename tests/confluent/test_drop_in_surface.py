@@ -12,6 +12,7 @@ import confluent_kafka
 import pytest
 
 from eos_client import EosConsumer, EosProducer
+from eos_client.confluent.client_library import nothing_inherited
 from eos_client.errors import ClientClosedError
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
@@ -95,8 +96,18 @@ def test_the_wrappers_are_instances_of_the_librarys_classes(consumer, producer):
     ("client", "base"), [(EosConsumer, confluent_kafka.Consumer), (EosProducer, confluent_kafka.Producer)]
 )
 def test_no_method_of_the_librarys_class_is_left_as_it_is(client, base):
-    own = public(base) | {"__enter__", "__exit__", *({"__len__"} & set(dir(base)))}
+    own = public(base) | ({"__enter__", "__exit__", "__len__"} & set(dir(base)))
     assert sorted(name for name in own if getattr(client, name) is getattr(base, name)) == []
+
+
+@pytest.mark.parametrize("base", [confluent_kafka.Consumer, confluent_kafka.Producer])
+def test_a_method_that_a_wrapper_does_not_know_is_no_attribute_of_it(base):
+    own = {"__init__": lambda self: None, "poll": lambda self: None}
+    made: type[Any] = type("Wrapper", (base,), own)
+    wrapper = nothing_inherited(made)()
+    with pytest.raises(AttributeError, match="Wrapper has no 'list_topics'"):
+        wrapper.list_topics()
+    assert {name for name in public(base) if hasattr(wrapper, name)} == {"poll"}
 
 
 def test_what_a_producer_learns_when_it_is_built_names_the_remedy_before():
