@@ -29,10 +29,12 @@ _MAKEFILE = (_TESTS.parent / "Makefile").read_text(encoding="utf-8")
 (_BROKER_TESTS,) = [tuple(found.split()) for found in re.findall(r"^BROKER_TESTS := (.+)$", _MAKEFILE, re.MULTILINE)]
 
 # On a machine with other work, how long an example took says nothing of the code; and a new example that fails says
-# nothing of the change that is tested. `--hypothesis-profile=search` looks for new ones.
+# nothing of the change that is tested. `--hypothesis-profile=search` looks for new ones, and `fuzz` for fifty times
+# as many.
 _UNHURRIED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("search", settings(), **_UNHURRIED)
 settings.register_profile("tests", settings(), derandomize=True, database=None, **_UNHURRIED)
+settings.register_profile("fuzz", settings(), max_examples=5_000, database=None, **_UNHURRIED)
 settings.load_profile("tests")
 
 

@@ -33,4 +33,11 @@ def shell_word(text: str) -> str:
 
 def _shell_character(character: str) -> str:
     is_plain = character.isprintable() and character not in "\\'"
-    return character if is_plain else "".join(f"\\x{byte:02x}" for byte in character.encode())
+    return character if is_plain else "".join(f"\\x{byte:02x}" for byte in _bytes_of(character))
+
+
+def _bytes_of(character: str) -> bytes:
+    try:
+        return character.encode(errors="surrogateescape")  # a byte of an argument that is no UTF-8
+    except UnicodeEncodeError:
+        return character.encode(errors="surrogatepass")

@@ -27,6 +27,7 @@ _PREFIX = "EOS_CLIENT_CONFIG_"
 _PROFILES = "profiles"
 _ADDRESS = "bootstrap.servers"
 _OPTION_OF_KEY = {_ADDRESS: "--bootstrap", "group.id": "--group", "transactional.id": "--transactional-id"}
+_BITS_MAX = 64
 _OF_JOBS = frozenset({"group.id", "transactional.id"})
 _NO_TEXTS = frozenset({"default.topic.config", "dr_cb", "error_cb", "logger", "oauth_cb", "stats_cb", "throttle_cb"})
 
@@ -152,7 +153,8 @@ def _settings_in(file: Path | None, profile: str | None) -> Iterator[tuple[str, 
         return
     try:
         read = tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors mark it
-    except (OSError, ValueError) as error:  # ValueError: no UTF-8, no TOML
+        list(_flat(read))  # which raises RecursionError for tables that are nested too deep
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, no TOML
         raise CommandLineError(f"--config-file {file} cannot be read: {error}") from error
     profiles = read.pop(_PROFILES, {})
     yield from _texts_in(read, f"--config-file {file}: ")
@@ -174,12 +176,19 @@ def _table_of(profiles: Any, profile: str, file: Path) -> Mapping[str, Any]:
 
 def _texts_in(table: Mapping[str, Any], place: str) -> Iterator[tuple[str, str, str]]:
     for key, value in _flat(table):
-        is_number = isinstance(value, (int, float)) and math.isfinite(value)
-        if not is_number and not isinstance(value, str):
-            what = value if isinstance(value, float) else f"a {type(value).__name__}"
+        if what := _why_no_setting(value):
             raise CommandLineError(f"{place}{key} is {what}; give a text or a number")
         text = str(value).lower() if isinstance(value, bool) else str(value)
         yield f"{place}{key}", key, text
+
+
+def _why_no_setting(value: Any) -> str:
+    """Return what ``value`` is if librdkafka has no setting of its kind, else nothing."""
+    if isinstance(value, int):
+        return f"a number of {value.bit_length()} bits" if value.bit_length() > _BITS_MAX else ""
+    if isinstance(value, float):
+        return "" if math.isfinite(value) else str(value)
+    return "" if isinstance(value, str) else f"a {type(value).__name__}"
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

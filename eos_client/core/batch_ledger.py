@@ -67,7 +67,7 @@ class SlotContent:
 
 def content_in(fields: Mapping[str, object]) -> SlotContent | None:
     """Return the content stored in ``fields``, None without one; raises TypeError or KeyError for a malformed one."""
-    return SlotContent(_number(fields["rows"]), _number(fields["sum"])) if "rows" in fields else None
+    return SlotContent(count_of(fields["rows"]), count_of(fields["sum"])) if "rows" in fields else None
 
 
 def token_of(*parts: str) -> str:
@@ -140,10 +140,10 @@ def decode_entry(offset: int, metadata: str | None) -> LedgerEntry:
                 "run the version that wrote it."
             )
         identity = SinkIdentity(
-            _text(fields["query"]), _number(fields["slots"]), _number(fields["fn"]), _text(fields["topic"])
+            _text(fields["query"]), count_of(fields["slots"]), count_of(fields["fn"]), _text(fields["topic"])
         )
-        return LedgerEntry(_number(offset), identity, content_in(fields), _number(fields["run"]))
-    except (ValueError, TypeError, KeyError) as error:
+        return LedgerEntry(count_of(offset), identity, content_in(fields), count_of(fields["run"]))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:  # RecursionError: thousands of open brackets
         raise errors.LedgerUnreadableError(
             f"the committed offset {offset} with metadata {metadata!r:.120} is no entry of a Spark sink: the group or "
             "the topic has another user. Give the sink a sink_id and a ledger_topic of its own."
@@ -156,7 +156,8 @@ def _text(value: object) -> str:
     return value
 
 
-def _number(value: object) -> int:
+def count_of(value: object) -> int:
+    """Return ``value``, a whole number that is not negative; raises TypeError for anything else."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise TypeError(f"{value!r} is not a count")
     return value

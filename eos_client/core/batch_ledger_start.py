@@ -21,6 +21,7 @@ from eos_client.core.batch_ledger import (
     SinkIdentity,
     SlotContent,
     content_in,
+    count_of,
     joined,
     slot_rules,
     token_of,
@@ -73,9 +74,9 @@ def decode_record(run: int, line: str) -> RunRecord:
         fields = json.loads(line)
         if fields["eos"] != RECORD_VERSION:
             return RunRecord(run, ANY_QUERY)
-        next_batch = int(fields["next"]) if "next" in fields else None
+        next_batch = count_of(fields["next"]) if "next" in fields else None
         return RunRecord(run, str(fields["query"]), next_batch, content_in(fields))
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return RunRecord(run, ANY_QUERY)
 
 

@@ -35,7 +35,10 @@ def decode_headers(text: bytes | str | None) -> list[tuple[str, bytes | None]]:
     """Return the headers that ``text`` holds; raises ValueError where it holds none."""
     if text is None:
         return []
-    found = msgspec.json.decode(text)
+    try:
+        found = msgspec.json.decode(text)
+    except RecursionError as error:
+        raise ValueError("headers are a JSON list of [name, value], and not one of so many levels") from error
     pairs = list(found.items()) if isinstance(found, dict) else found
     if not isinstance(pairs, list) or not all(isinstance(p, (list, tuple)) and len(p) == 2 for p in pairs):  # noqa: PLR2004
         raise ValueError(f"headers are a JSON list of [name, value], or a JSON object, and not {text!r}")
@@ -53,6 +56,6 @@ def _from_json(value: Any) -> bytes | None:
         return None
     if isinstance(value, str):
         return value.encode()
-    if isinstance(value, dict) and value.keys() == {_BASE64}:
+    if isinstance(value, dict) and value.keys() == {_BASE64} and isinstance(value[_BASE64], str):
         return base64.b64decode(value[_BASE64], validate=True)
     raise ValueError(f'the value of a header is a text, null or {{"base64": ...}}, and not {value!r}')

@@ -1,3 +1,4 @@
+import os
 import subprocess
 from typing import Any
 
@@ -19,11 +20,11 @@ def test_what_cannot_be_printed_is_escaped() -> None:
     assert escaped(b"\xff") == r"\xff"
 
 
-@pytest.mark.parametrize("word", ["orders", "two words; rm -rf /", "it's", "", "$HOME", HOSTILE])
+@pytest.mark.parametrize("word", ["orders", "two words; rm -rf /", "it's", "", "$HOME", HOSTILE, "no UTF-8 \udcff"])
 def test_a_word_of_a_command_is_one_printable_word_that_a_shell_reads_as_it_was(word: str) -> None:
     assert shell_word(word).isprintable()
-    read = subprocess.run(["bash", "-c", f"printf %s {shell_word(word)}"], capture_output=True, text=True, check=True)
-    assert read.stdout == word
+    read = subprocess.run(["bash", "-c", f"printf %s {shell_word(word)}"], capture_output=True, check=True)
+    assert os.fsdecode(read.stdout) == word
 
 
 def test_the_doctor_forges_no_line_and_sends_nothing_to_the_terminal(capsys: Any) -> None:
