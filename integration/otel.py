@@ -20,6 +20,7 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 
 from eos_client import __version__, observe
+from eos_client.confluent.record_headers import readable_headers
 from eos_client.core.model import Outcome
 from eos_client.errors import RunFencedError
 from eos_client.loop.transform_results import SINGLE_OUTPUT_TYPES, as_given, collected
@@ -177,7 +178,7 @@ class TransactionTracing:
     def _link(self, opened: _OpenSpan, record: Record) -> None:
         if not opened.span.is_recording() or len(opened.linked) >= _LINKS_MAX:
             return
-        context = self._context_of(record.headers() or ())
+        context = self._context_of(readable_headers(record) or ())
         if context is None or (key := (context.trace_id, context.span_id)) in opened.linked:
             return
         opened.linked.add(key)

@@ -28,6 +28,7 @@ from eos_client.config.client_settings import LOG_LEVEL_CRITICAL, all_settings
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import GroupOffsets, read_topic
 from eos_client.confluent.consumer.library_consumer import TopicPartition
+from eos_client.confluent.record_headers import readable_headers
 from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, InputPositionError, OutputRefusedError
 from eos_client.loop.stop_signals import StopSignals
@@ -340,7 +341,7 @@ class Redrive:
     def _send_or_keep(self, txn: Transaction, letter: Any) -> None:
         where = f"{letter.topic()}[{letter.partition()}]@{letter.offset()}"
         self._places.append(where)
-        if not origin_of(dict(letter.headers() or ())):
+        if not origin_of(dict(readable_headers(letter) or ())):
             why = f"it has no header {LetterHeader.TOPIC}"
             self._pending.not_sent.append(f"the record at {where} is no dead letter: {why}")
         elif self._options.match is not None and self._options.match not in error_of(letter):

@@ -19,6 +19,7 @@ from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.tail_start import TailStart, start_of_last, within
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import read_topic, tail_topic
+from eos_client.confluent.record_headers import readable_headers
 from eos_client.core.internal_logs import INTERNAL_LOGS
 from eos_client.core.model import TopicDescription
 from eos_client.errors import ClusterUnfitError
@@ -160,7 +161,7 @@ def _decoder(registry_url: str | None, topic: str) -> Callable[[bytes], Any]:
 
 
 def _text_line(record: Any, decode: Callable[[bytes], Any]) -> str:
-    headers = " ".join(f"{escaped(name)}={_text(value)}" for name, value in record.headers() or ())
+    headers = " ".join(f"{escaped(name)}={_text(value)}" for name, value in readable_headers(record) or ())
     fields = [
         f"{record.partition()}@{record.offset()}",
         _decoded_text(record.key(), decode),
@@ -177,7 +178,7 @@ def _json_line(record: Any, decode: Callable[[bytes], Any]) -> str:
             "timestamp_ms": record.timestamp()[1],
             "key": _decoded_json(record.key(), decode),
             "value": _decoded_json(record.value(), decode),
-            "headers": [[name, _json_text(value)] for name, value in record.headers() or ()],
+            "headers": [[name, _json_text(value)] for name, value in readable_headers(record) or ()],
         },
         default=_json_value,
     )

@@ -21,6 +21,7 @@ from confluent_kafka.error import (
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from eos_client.config.client_settings import check_serialiser
+from eos_client.confluent.record_headers import readable_headers
 from eos_client.errors import InputUnreadableError, OutputNotSerializedError, text_of
 from eos_client.ports import (
     AsyncBatchTransform,
@@ -108,7 +109,7 @@ class DeserializedRecord(Generic[K_co, V_co]):
 
     def headers(self) -> Any:
         """Return the headers as pairs of name and bytes, None without any."""
-        return self.raw.headers()
+        return readable_headers(self.raw)
 
     def timestamp(self) -> tuple[int, int]:
         """Return the kind of the timestamp, and milliseconds since the epoch."""
@@ -177,7 +178,7 @@ class Deserializers(Generic[K_co, V_co]):
 
     def _read(self, message: Any) -> tuple[Any, Any]:
         # One context, the key first: a key's deserialiser may leave something in it for the value's.
-        context = SerializationContext(message.topic(), MessageField.KEY, message.headers())
+        context = SerializationContext(message.topic(), MessageField.KEY, readable_headers(message))
         key = _read_by(self.key, message.key(), context, message, KafkaKeyUnreadableError)
         context.field = MessageField.VALUE
         return key, _read_by(self.value, message.value(), context, message, KafkaValueUnreadableError)

@@ -22,6 +22,7 @@ from eos_client.clients.dead_letters import (
 from eos_client.clients.refused_letters import RefusedLetters
 from eos_client.config import EosConfig, OnError
 from eos_client.confluent.failures.producer_failures import is_refused_for_size
+from eos_client.confluent.record_headers import readable_headers
 from eos_client.core.error_report import ErrorReport, add_note, place_of, report_of, text_with_place
 from eos_client.core.model import InputPartition
 from eos_client.errors import AbortableError, ConfigurationError, TransformError
@@ -73,7 +74,7 @@ class OriginalRecords:
         if records:
             kind = type(records[0])
             topics, values, keys = ([*map(part, records)] for part in (kind.topic, kind.value, kind.key))
-            headers = [each and [*each] for each in map(kind.headers, records)]
+            headers = [each and [*each] for each in map(readable_headers, records)]
             self._contents = topics, values, keys, headers
 
     def restore(self, *records: Any) -> None:

@@ -2,12 +2,13 @@
 
 import re
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 from unittest import mock
 
 import pytest
 from confluent_kafka.serialization import IntegerSerializer, StringDeserializer, StringSerializer
+from kafka import KafkaProducer
 
 from eos_client import EosConsumer, EosProducer, OutputRecord
 from eos_client.errors import ClusterUnfitError, InputUnreadableError, OutputRefusedError, TransformError
@@ -113,6 +114,37 @@ def test_a_dead_letter_is_the_record_unchanged_with_its_origin_and_the_error_in_
         ]
         (event,) = running.events.of(RecordDeadLettered)
         assert event.dead_letter_topic == dead
+
+
+class NotUtf8(str):
+    """The name of a header as only a foreign producer writes it."""
+
+    __slots__ = ()
+
+    def encode(self, *_arguments):
+        return b"\xff\xfe"
+
+
+def test_a_header_whose_name_is_no_utf8_costs_no_record_and_no_process(kafka_broker):
+    headers = [("a", b"1"), (NotUtf8(), b"2"), ("b", b"3")]
+    repaired = [("a", b"1"), ("\N{REPLACEMENT CHARACTER}", b"2"), ("b", b"3")]
+    with Job(kafka_broker) as job, closing(KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers)) as foreign:
+        dead = job.more_topics("dead")
+        foreign.send(job.source, b"to be written", headers=headers).get(WAIT_S)
+        foreign.send(job.source, BAD, headers=headers).get(WAIT_S)
+        seen = []
+
+        def transform(record):
+            seen.append(record.headers())
+            return refuse_bad(record)
+
+        running = job.start(transform, on_error="dead_letter", dead_letter_topic=dead)
+        running.events.wait_for(RecordDeadLettered)  # the later of the two, and it follows the commit
+        running.stop()
+        assert seen == [repaired] * 2
+        assert job.values() == [b"to be written"]
+        (letter,) = job.messages(dead)
+        assert letter.headers()[:3] == repaired
 
 
 def test_records_are_deserialised_and_one_that_cannot_be_is_dead_lettered_with_its_bytes(kafka_broker):
