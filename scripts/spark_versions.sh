@@ -1,8 +1,12 @@
 #!/bin/sh
 # Run the Spark sink's tests with what `.[spark]` brings a user today, and with each version of PySpark that it admits
-# and make test does not run. One environment for each version, kept in .runs/; whatever else is in it is the newest.
-bin=$1
-shift
+# and make test does not run. One environment for each version, kept in .runs/; whatever else is in it is the newest:
+# scripts/spark_versions.sh [VERSION...]
+spark_versions="4.1.1 4.3.0"
+
+cd "$(dirname "$0")/.." || exit
+[ $# -gt 0 ] || eval "set -- $spark_versions"
+bin=.venv/bin
 status=0
 newest=none
 for pin in "" "$@"; do

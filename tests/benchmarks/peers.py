@@ -30,7 +30,7 @@ def peers_python() -> str:
     """The Python that has the Python peers. Raises `PeerMissingError`."""
     python = PEERS / "bin" / "python"
     if not python.exists():
-        raise PeerMissingError(f"{PEERS} is not there: make bench-peers installs Quix Streams and aiokafka into it")
+        raise PeerMissingError(f"{PEERS} is not there: make bench installs Quix Streams and aiokafka into it")
     return str(python)
 
 

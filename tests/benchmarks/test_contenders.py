@@ -55,7 +55,7 @@ def test_a_command_carries_the_settings_of_the_contender_over_those_of_the_task(
 def test_a_missing_environment_of_peers_is_named_with_the_target_that_makes_it(monkeypatch, tmp_path):
     monkeypatch.setattr(peers, "PEERS", tmp_path / "none")
     peer = next(entry for entry in ENTRIES if entry.contender.name == "aiokafka")
-    with pytest.raises(peers.PeerMissingError, match=r"none is not there: make bench-peers"):
+    with pytest.raises(peers.PeerMissingError, match=r"none is not there: make bench"):
         peer.contender.program()
 
 

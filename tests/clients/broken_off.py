@@ -25,7 +25,7 @@ _LISTENERS = str(_PACKAGE.parent / "listeners")
 
 
 def strides(every: int) -> pytest.MarkDecorator:
-    """Strike at step ``first`` and one in ``every`` from there; ``make soak-steps`` strikes those half way between."""
+    """Strike at step ``first`` and one in ``every`` from there; soak tests strike those half way between."""
     return pytest.mark.parametrize("first", [1, pytest.param(1 + every // 2, marks=pytest.mark.soak)])
 
 

@@ -171,7 +171,7 @@ CLOSING = [closing_the_consumer, closing_the_producer]
 
 
 def begins(by):
-    """At which step the strikes begin, one in ``by``: ``make soak-steps`` strikes all others."""
+    """At which step the strikes begin, one in ``by``: ``pytest -m soak`` here strikes all others."""
     return pytest.mark.parametrize("begin", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, by + 1))])
 
 

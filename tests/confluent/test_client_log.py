@@ -1,6 +1,6 @@
 """What the client library's log says against a commit or a handle, and who gets to see it.
 
-The lines are as librdkafka 2.14.0, 2.15.0 and 2.16.0 wrote them. `make client-versions` drops connections of each.
+The lines are as librdkafka 2.14.0, 2.15.0 and 2.16.0 wrote them. `client_versions.sh` drops connections of each.
 """
 
 import logging

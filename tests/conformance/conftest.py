@@ -1,7 +1,8 @@
 """Each conformance test runs on the simulated cluster and on real brokers.
 
 The simulated cluster runs as each of the versions that are compared. Of the real brokers, `make test` takes the newest
-for all tests and the oldest for those that are marked `differs_by_version`; `make conformance` takes both for all.
+for all tests and the oldest for those that are marked `differs_by_version`; `pytest -m "kafka or soak"` takes both for
+all.
 """
 
 import functools
@@ -26,7 +27,7 @@ def pytest_collection_modifyitems(items):
 
 
 def _takes_long(item):
-    """Whether only `make conformance` runs this test on its real broker."""
+    """Whether only `pytest -m "kafka or soak"` runs this test on its real broker."""
     if getattr(getattr(item, "function", None), "waits_long", False):
         return True
     parameters = item.callspec.params if hasattr(item, "callspec") else {}

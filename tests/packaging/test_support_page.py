@@ -19,7 +19,7 @@ TELLING = [
 """Pages that say what one needs."""
 PYPROJECT = (REPOSITORY / "pyproject.toml").read_text()
 SINK = (REPOSITORY / "integration" / "spark" / "__init__.py").read_text()
-MAKEFILE = (REPOSITORY / "Makefile").read_text()
+SCRIPTS = REPOSITORY / "scripts"
 
 
 def claimed(part):
@@ -27,8 +27,8 @@ def claimed(part):
     return re.findall(r"\d+(?:\.\d+)*(?!\.x)", versions)
 
 
-def in_makefile(variable):
-    (versions,) = re.findall(rf"^{variable} \?= (.+)$", MAKEFILE, re.MULTILINE)
+def run_by(script, variable):
+    (versions,) = re.findall(rf'^{variable}="(.+)"$', (SCRIPTS / script).read_text(), re.MULTILINE)
     return versions.split()
 
 
@@ -53,7 +53,7 @@ def test_the_pythons_are_those_of_the_classifiers_and_the_lowest_is_what_the_pac
 
 def test_the_kafka_clients_are_those_that_are_run():
     assert [minor(version) for version in claimed("confluent-kafka")] == [
-        minor(version) for version in in_makefile("CLIENT_VERSIONS")
+        minor(version) for version in run_by("client_versions.sh", "client_versions")
     ]
 
 
@@ -68,7 +68,7 @@ def test_the_schema_registry_is_the_one_that_is_run():
 def test_the_pysparks_are_those_that_are_run_and_none_that_is_newer_is_admitted():
     (developed_with,) = re.findall(r'"pyspark\[connect,sql\]==([\d.]+)"', PYPROJECT)
     versions = claimed("PySpark")
-    assert versions == sorted([developed_with, *in_makefile("SPARK_VERSIONS")])
+    assert versions == sorted([developed_with, *run_by("spark_versions.sh", "spark_versions")])
     ((lowest, below),) = re.findall(r'"pyspark\[sql\]>=([\d.]+),<([\d.]+)"', PYPROJECT)
     assert versions[0] == lowest
     assert f'_SPARK_FIRST, _SPARK_END = "{lowest}", "{below}"' in SINK
@@ -76,7 +76,7 @@ def test_the_pysparks_are_those_that_are_run_and_none_that_is_newer_is_admitted(
 
 
 def test_the_spark_tests_run_with_what_the_extra_itself_brings_and_with_nothing_beside_it():
-    script = (REPOSITORY / "scripts" / "spark_versions.sh").read_text()
+    script = (SCRIPTS / "spark_versions.sh").read_text()
     (extras,) = re.findall(r"--editable '\.\[([\w,]+)\]'", script)
     assert "spark" in extras.split(",")
     assert "pandas" not in script
@@ -122,4 +122,9 @@ def test_linux_is_claimed_and_no_other_system():
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"`make ([a-z-]+)`", PAGE))))
 def test_each_command_on_the_page_is_a_target(command):
-    assert re.search(rf"^{command}:", MAKEFILE, re.MULTILINE)
+    assert re.search(rf"^{command}:", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("script", sorted(set(re.findall(r"`scripts/(\w+\.sh)`", PAGE))))
+def test_each_script_on_the_page_exists(script):
+    assert (SCRIPTS / script).is_file()

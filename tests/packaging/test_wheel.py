@@ -109,7 +109,9 @@ def found(name, pattern):
 
 
 def test_the_client_versions_begin_with_the_lowest_admitted_and_end_with_the_minor_version_that_is_installed():
-    versions = [numbers(version) for version in found("Makefile", r"^CLIENT_VERSIONS \?= (.+)$").split()]
+    versions = [
+        numbers(version) for version in found("scripts/client_versions.sh", r'^client_versions="(.+)"$').split()
+    ]
     lowest = numbers(found("pyproject.toml", r'"confluent-kafka>=([\d.]+),<\d+"'))
     assert versions == sorted(versions)
     assert versions[0][: len(lowest)] == lowest

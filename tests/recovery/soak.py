@@ -1,4 +1,4 @@
-"""Two hundred forced recoveries in a row, with workers running: what `make soak-recovery` runs.
+"""Two hundred forced recoveries in a row, with workers running: `python -m tests.recovery.soak`.
 
     python -m tests.recovery.soak [--recoveries 200] [--seed N]
 

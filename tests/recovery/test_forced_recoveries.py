@@ -1,4 +1,4 @@
-"""Each cause once, with workers running; `make soak-recovery` does it two hundred times."""
+"""Each cause once, with workers running; `python -m tests.recovery.soak` does it two hundred times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeats tests beside busy processes and prints how often each of them failed: ``make flaky TESTS=tests/loop N=20``.
+"""Repeats tests beside busy processes, counts failures of each: ``python -m tests.support.flaky -- tests/loop``.
 
 Each repetition is a pytest session of its own. Its output is kept, so that the first failure of a test can be read.
 """
@@ -114,14 +114,14 @@ def repeat(pytest_arguments: Sequence[str], *, runs: int, busy: int, logs: Path)
 
 def main(arguments: Sequence[str]) -> int:
     """Repeat the tests, print the rates; 1 if any test has failed."""
-    parser = argparse.ArgumentParser(prog="make flaky", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.flaky", description=__doc__)
     parser.add_argument("--runs", type=int, default=20, help="how often (N)")
     parser.add_argument("--busy", type=int, default=2, help="busy processes beside the tests")
     parser.add_argument("--logs", type=Path, default=Path(".runs/flaky"), help="folder for the output of each run")
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options, pytest_arguments = parser.parse_args(arguments[:end]), arguments[end + 1 :]
     if not pytest_arguments:
-        parser.error("name the tests to repeat: make flaky TESTS=tests/loop N=20")
+        parser.error("name the tests to repeat: python -m tests.support.flaky --runs 20 -- tests/loop")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that every block is left in order
     rates = repeat(pytest_arguments, runs=options.runs, busy=options.busy, logs=options.logs)
     print(f"failures in {options.runs} runs beside {options.busy} busy processes:")

@@ -1,4 +1,4 @@
-"""The table of `make coverage`: each package's share of lines, and that of all."""
+"""The table of `python -m tests.support.coverage_by_package`: each package's share of lines, and that of all."""
 
 from tests.support.coverage_by_package import package_of, table
 

@@ -1,4 +1,4 @@
-"""`make flaky` counts failures for each test, keeps the machine busy meanwhile, and leaves nothing running."""
+"""`tests.support.flaky` counts failures for each test, keeps the machine busy meanwhile, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def project(tmp_path):
 
 
 def flaky(project, *arguments):
-    """`make flaky` on the project's tests."""
+    """`python -m tests.support.flaky` on the project's tests."""
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "tests.support.flaky", "--logs", str(project / "logs"), *arguments),
@@ -120,4 +120,4 @@ def test_without_tests_it_says_what_it_wants(project):
         check=False,
     )
     assert ran.returncode == 2
-    assert "name the tests to repeat: make flaky TESTS=tests/loop N=20" in ran.stderr
+    assert "name the tests to repeat: python -m tests.support.flaky --runs 20 -- tests/loop" in ran.stderr

@@ -1,4 +1,4 @@
-"""A long stream under kills of all sorts, our sink and Spark's own in one run: what `make soak-spark` runs.
+"""A long stream under kills of all sorts, our sink and Spark's own in one run: a soak test.
 
     python -m tests.verification.spark_soak [--batches 200] [--kills 50] [--seed N] [--only eos|plain] [--logs DIR]
 
