@@ -4,8 +4,6 @@ from typing import TYPE_CHECKING
 
 from eos_client.lazy_names import lazy_names
 
-__version__ = "0.1.0"
-
 if TYPE_CHECKING:
     from eos_client.clients import EosConsumer, EosProducer
     from eos_client.config import EosConfig
@@ -13,6 +11,7 @@ if TYPE_CHECKING:
     from eos_client.core.commit_gate import CommitDecision, CommitGate
     from eos_client.core.model import GroupGeneration, Outcome
     from eos_client.loop import AsyncExactlyOnceLoop, ExactlyOnceLoop
+    from eos_client.package_version import __version__ as __version__
     from eos_client.ports import OutputRecord, Record
 else:  # for a type checker every name would be an attribute of a module with `__getattr__`, mistyped ones too
     __getattr__, __dir__ = lazy_names(
@@ -30,6 +29,7 @@ else:  # for a type checker every name would be an attribute of a module with `_
             "Outcome": "eos_client.core.model",
             "OutputRecord": "eos_client.ports",
             "Record": "eos_client.ports",
+            "__version__": "eos_client.package_version",
             "errors": "eos_client.errors",
             "listeners": "eos_client.listeners",
             "observe": "eos_client.observe",

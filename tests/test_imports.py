@@ -179,7 +179,7 @@ def test_type_checkers_are_told_the_same_home_for_each_name(package):
     homes = ast.literal_eval(table)
     submodules = {name for name, home in homes.items() if home == f"{package}.{name}"}
     assert {name: home for name, home in homes.items() if name not in submodules} == typed
-    assert sorted(typed) == sorted(module.__all__)
+    assert sorted(typed.keys() - {"__version__"}) == sorted(module.__all__)
 
 
 def test_a_submodule_with_public_names_needs_no_import_of_its_own():

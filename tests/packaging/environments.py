@@ -83,12 +83,24 @@ class Distributions:
     sdist: Path
     wheel: Path
 
+    @property
+    def version(self) -> str:
+        """The version in the sdist's name."""
+        return self.sdist.name.removeprefix("eos_client-").removesuffix(".tar.gz")
+
 
 def build_distributions(into: Path) -> Distributions:
     """Build the sdist from this checkout, and the wheel from the sdist."""
     run(_UV, "build", "--quiet", "--out-dir", into, REPOSITORY, cwd=into, timeout_s=_BUILD_TIMEOUT_S)
     (sdist,), (wheel,) = into.glob("*.tar.gz"), into.glob("*.whl")
     return Distributions(sdist, wheel)
+
+
+def build_sdist(tree: Path, into: Path) -> Path:
+    """Build the sdist of ``tree``."""
+    run(_UV, "build", "--quiet", "--sdist", "--out-dir", into, tree, cwd=tree, timeout_s=_BUILD_TIMEOUT_S)
+    (sdist,) = into.glob("*.tar.gz")
+    return sdist
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ def shows_the_first_example(environment, folder):
 
 def shows_the_program(environment, folder):
     shows_the_first_example(environment, folder)
-    assert environment.run("-m", "eos_client", "--version", cwd=folder).startswith("eos-client ")
+    version = environment.versions()["eos-client"]
+    assert environment.run("-m", "eos_client", "--version", cwd=folder).startswith(f"eos-client {version} ")
     assert "--on-error" in environment.run("-m", "eos_client", "run", "--help", cwd=folder)
 
 

@@ -11,7 +11,6 @@ import zipfile
 
 import pytest
 
-import eos_client
 from tests.packaging.environments import REPOSITORY, run
 
 LINKED = ("listeners", "integration")
@@ -72,11 +71,11 @@ def test_nothing_but_the_package_slips_in(wheel):
     assert strange == []
 
 
-def test_the_metadata_names_the_licence_the_authors_and_the_version_of_the_package(wheel):
+def test_the_metadata_names_the_licence_the_authors_and_the_version_of_the_sdist(wheel, distributions):
     metadata = text(wheel, "METADATA")
     assert "License-Expression: Apache-2.0\n" in metadata
     assert "Author: eos-client contributors\n" in metadata
-    assert f"Version: {eos_client.__version__}\n" in metadata
+    assert f"Version: {distributions.version}\n" in metadata
     assert text(wheel, "licenses/LICENSE") == (REPOSITORY / "LICENSE").read_text()
 
 
