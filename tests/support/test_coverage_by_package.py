@@ -1,6 +1,6 @@
 """The table of `python -m tests.support.coverage_by_package`: each package's share of lines, and that of all."""
 
-from tests.support.coverage_by_package import package_of, table
+from tests.support.coverage_by_package import package_of, share, table
 
 
 def report(statements, covered):
@@ -23,3 +23,8 @@ def test_the_lines_of_a_package_are_added_up():
         "listeners        100.0%     10 of    10 lines",
         "all               80.0%     40 of    50 lines",
     ]
+
+
+def test_the_share_of_all_lines_is_what_the_floor_is_compared_with():
+    assert share({"a.py": report(30, 20), "b.py": report(10, 10)}) == 0.75
+    assert share({}) == 1.0
