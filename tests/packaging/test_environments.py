@@ -44,7 +44,8 @@ markers =
 """
 
 CELLS = list(cells())
-CORNERS = [(*CELLS[0], [*DECIDING, *TRACING]), (*CELLS[-1], DEPENDING)]
+NEWEST_FOUND = next(filter(find_python, reversed(claimed_pythons())))
+CORNERS = [(*CELLS[0], [*DECIDING, *TRACING]), (NEWEST_FOUND, NEWEST, DEPENDING)]
 BETWEEN = CELLS[1:-1]
 OF_THE_OTHER_PYTHONS = [(minor, (NEWEST, OLDEST)[n % 2]) for n, minor in enumerate(claimed_pythons()[1:-1])]
 """Each of them once, with the newest and the oldest dependencies in turn."""
