@@ -215,7 +215,7 @@ ACTS = [name for name in vars(Application) if not name.startswith("_") and name 
 def in_turn(between: int, *numbers: int) -> pytest.MarkDecorator:
     """A handler that raises strikes first at the first of the steps, one that does not at the ``between``-th.
 
-    ``python -m pytest -m soak tests/simulation`` begins with each of the others, too.
+    A soak test begins with each of the others, too.
     """
     chosen = {(True, numbers[0]), (False, numbers[between])}
     cases = [

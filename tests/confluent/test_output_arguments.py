@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from eos_client import EosConfig, EosProducer, ExactlyOnceLoop
@@ -11,6 +10,8 @@ from eos_client.errors import OutputRefusedError, TransformError
 from eos_client.ports import OutputRecord
 from eos_client.testing import SimulatedCluster
 from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
+
+np = pytest.importorskip("numpy")
 
 HEADERS: list[Any] = [[("\ud800", b"1")], {"\ud800": b"1"}, [("a\0b", b"1")], [(b"a", b"1")], {1: b"a"}, "ab", 42]
 
