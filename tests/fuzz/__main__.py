@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 try:
@@ -19,12 +20,15 @@ except ImportError:
 with atheris.instrument_imports(include=["eos_client"]):
     from tests.fuzz import test_foreign_bytes
 
+FOUND = Path(".runs/fuzz")
 PROMISES: dict[str, Any] = {name: test for name, test in vars(test_foreign_bytes).items() if name.startswith("test_")}
 
 
 def search(name: str, seconds: int) -> None:
     """Search in this process, which atheris ends."""
-    atheris.Setup([sys.argv[0], f"-max_total_time={seconds}"], PROMISES[name].hypothesis.fuzz_one_input)
+    FOUND.mkdir(parents=True, exist_ok=True)
+    options = [f"-max_total_time={seconds}", f"-artifact_prefix={FOUND}/"]
+    atheris.Setup([sys.argv[0], *options], PROMISES[name].hypothesis.fuzz_one_input)
     atheris.Fuzz()
 
 
