@@ -130,8 +130,8 @@ def test_a_header_whose_name_is_no_utf8_costs_no_record_and_no_process(kafka_bro
     repaired = [("a", b"1"), ("\N{REPLACEMENT CHARACTER}", b"2"), ("b", b"3")]
     with Job(kafka_broker) as job, closing(KafkaProducer(bootstrap_servers=kafka_broker.bootstrap_servers)) as foreign:
         dead = job.more_topics("dead")
-        foreign.send(job.source, b"to be written", headers=headers).get(WAIT_S)
-        foreign.send(job.source, BAD, headers=headers).get(WAIT_S)
+        for value in (b"to be written", BAD):
+            foreign.send(job.source, value, headers=headers, partition=0).get(WAIT_S)
         seen = []
 
         def transform(record):
@@ -139,9 +139,9 @@ def test_a_header_whose_name_is_no_utf8_costs_no_record_and_no_process(kafka_bro
             return refuse_bad(record)
 
         running = job.start(transform, on_error="dead_letter", dead_letter_topic=dead)
-        running.events.wait_for(RecordDeadLettered)  # the later of the two, and it follows the commit
+        running.events.wait_for(RecordDeadLettered)  # of the second record; it follows the commit
         running.stop()
-        assert seen == [repaired] * 2
+        assert [headers for headers in seen if headers != repaired] == []
         assert job.values() == [b"to be written"]
         (letter,) = job.messages(dead)
         assert letter.headers()[:3] == repaired
