@@ -372,11 +372,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             if self.session.has_unprocessed_work:  # a signal handler has raised it while outputs were written
                 work = frozenset(self._consumer_adapter.positions)
                 return self.session.abort(str(error)), work, False
-            self._hook(ClientReported(client="producer", error=str(error)))
-            self._apply_endings()
-            self._failed.unresolved()
-            self._failed.aborted(self._consumer_adapter.membership.state.assigned)
-            self._pace.end()
+            self._record_unknown_outcome(error)
             return None
         except StoppedMeanwhileError as error:
             self.session.recover(error)
@@ -389,6 +385,14 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             work = work or frozenset(self._consumer_adapter.positions)
             ending = self.session.recover(error)
         return ending, work, brings_progress
+
+    def _record_unknown_outcome(self, error: errors.UnknownOutcomeError) -> None:
+        """Report that nothing can show what became of a commit: its records are another member's by now."""
+        self._hook(ClientReported(client="producer", error=str(error)))
+        self._apply_endings()
+        self._failed.unresolved()
+        self._failed.aborted(self._consumer_adapter.membership.state.assigned)
+        self._pace.end()
 
     def _next_batch(self) -> list[Any]:
         self.session.mark_processed()  # from here on a revocation may commit the last batch
@@ -491,11 +495,12 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _drain(self) -> None:
         """Commit the open transaction, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
-        deadline, work = self._shutdown.ends_at, frozenset(self._consumer_adapter.positions)
-        ending = self.session.end()
-        while ending.outcome is Outcome.SKIPPED and self._clock() < deadline:
-            self._consumer_adapter.fetching.wait_while_paused(self.config.poll_timeout_s)
-            ending = self.session.end()
+        work = frozenset(self._consumer_adapter.positions)
+        try:
+            ending = self._end_once_the_gate_is_open()
+        except errors.UnknownOutcomeError as error:
+            self._record_unknown_outcome(error)
+            return
         if ending.outcome is Outcome.SKIPPED:
             self.session.abort("the loop was stopped while the gate was closed")
         cost = self._pace.end()
@@ -503,6 +508,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._shutdown.committed(cost.records)
         elif ending.outcome is Outcome.ABORTED and self._can_shrink(cost):
             self._shutdown.expect_redelivery(cost.records, work)
+
+    def _end_once_the_gate_is_open(self) -> Ending:
+        ending = self.session.end()
+        while ending.outcome is Outcome.SKIPPED and self._clock() < self._shutdown.ends_at:
+            self._consumer_adapter.fetching.wait_while_paused(self.config.poll_timeout_s)
+            ending = self.session.end()
+        return ending
 
     def _abort_quietly(self, raised: BaseException | None = None) -> None:
         """Abort open work without raising: the error that ended the loop is the one to report, and once."""

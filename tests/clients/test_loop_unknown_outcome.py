@@ -1,0 +1,57 @@
+"""A loop whose commit is not answered, and whose records another member has committed before anybody could find out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eos_client import EosConfig, ExactlyOnceLoop
+from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.clients.test_steps_that_fail_in_a_rebalance import commit_for_another_member
+from tests.support.protocols import COOPERATIVE
+
+LOADED = 3
+COMMIT_AT_S, FOUND_OUT_S = 8.0, 60.0
+
+
+def run(stop_at_s: float) -> SimulatedStage:
+    """Let the first commit, by its time or by the stop, get lost, and another member commit the same records."""
+    stage = SimulatedStage(COOPERATIVE, records=LOADED)
+    loop = ExactlyOnceLoop(
+        EosConfig(
+            {"bootstrap.servers": "simulated"},
+            group_id=GROUP,
+            commit_interval_s=COMMIT_AT_S,
+            consumer={name.replace("_", "."): value for name, value in stage.group_settings.items()},
+        ),
+        [SOURCE],
+        lambda message: [message.value()],
+        output_topic=SINK,
+        hook=stage.events.append,
+        clients=stage.cluster,
+    )
+
+    def lose_every_commit() -> None:
+        for _ in range(40):
+            stage.cluster.lose_request("EndTxn", "producer-1")
+
+    stage.cluster.after(3.0, lose_every_commit)
+    stage.cluster.after(min(stop_at_s, COMMIT_AT_S) + 1.0, lambda: commit_for_another_member(stage, LOADED))
+    stage.cluster.after(stop_at_s, loop.stop)
+    loop.run()
+    return stage
+
+
+def told(stage: SimulatedStage) -> list[Any]:
+    reported = [event.error for event in stage.named("client_reported") if "cannot show its outcome" in event.error]
+    outcomes = [event.outcome for event in stage.named("outcome_resolved")]
+    return [len(reported), outcomes, stage.named("transaction_aborted")]
+
+
+@pytest.mark.parametrize("stop_at_s", [6.0, FOUND_OUT_S], ids=["while it stops", "in a turn"])
+def test_a_loop_reports_an_outcome_that_nothing_shows_and_ends_in_order(stop_at_s: float) -> None:
+    stage = run(stop_at_s)
+    assert told(stage) == [1, ["unknown"], []]
+    (stopped,) = stage.named("loop_stopped")
+    assert stopped.reason == "stop() was called"
