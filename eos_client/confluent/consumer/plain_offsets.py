@@ -64,10 +64,11 @@ class PlainOffsets:
             self.pending.pop(partition, None)
 
     def take_back(self, partition: InputPartition, offset: int) -> None:
-        """Forget what is pending beyond ``offset``: the application has sought back to there."""
-        pending = self.pending.get(partition)
-        if pending is not None and pending.offset > offset:
-            del self.pending[partition]
+        """Forget what is stored or pending beyond ``offset``: the application has sought back to there."""
+        for offsets in (self.stored, self.pending):
+            known = offsets.get(partition)
+            if known is not None and known.offset > offset:
+                del offsets[partition]
 
     def record_commit(self, partition: InputPartition, offset: int) -> None:
         """Record that ``offset`` was committed; another one that is pending for ``partition`` still is."""
