@@ -99,6 +99,8 @@ class AssignmentCalls(ClientCore):
         A seek to OFFSET_STORED is refused, too, and nothing more comes until another seek.
         """
         fetcher = self._use().fetcher
+        if not isinstance(partition, TopicPartition):
+            raise TypeError(f"argument 1 must be TopicPartition, not {type(partition).__name__}")
         flow = fetcher.flows.get(key_of(partition))
         if flow is None or flow.stopped:
             raise failed(f"Failed to seek to offset {partition.offset}", "_STATE")
