@@ -166,8 +166,8 @@ class PrometheusMetrics:
     def _departed(self, client: str, event: observe.PartitionsRevoked | observe.PartitionsLost) -> None:
         self._rebalances.labels(client, "lost" if isinstance(event, observe.PartitionsLost) else "revoked").inc()
         self._partitions.labels(client).dec(len(event.partitions))
-        kept = self._scraped.lags.get(client, {})
-        self._scraped.lags[client] = {place: lag for place, lag in kept.items() if place not in event.partitions}
+        lags = self._scraped.lags.get(client, {})
+        self._scraped.lags[client] = {p: lag for p, lag in lags.items() if p not in event.partitions}
 
     def _recovered(self, client: str, event: observe.ProducerRecovered) -> None:
         self._recoveries.labels(client, event.action).inc()

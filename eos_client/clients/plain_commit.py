@@ -125,8 +125,8 @@ class PlainCommits:
             asked = {**self._offsets.pending, **{p: each for p, each in requested.items() if p in departed}}
             decision = ruling.decision
         finally:
-            under_way = self._departed_while_deciding  # a callback may have asked, too
-            self._departed_while_deciding = [each for each in under_way if each is not departed]
+            decisions = self._departed_while_deciding  # a callback may have asked, too
+            self._departed_while_deciding = [each for each in decisions if each is not departed]
             if decision is CommitDecision.ABORT:
                 self._take_back(requested, before)
             elif decision is CommitDecision.COMMIT:

@@ -555,7 +555,7 @@ class TransactionSession:
 
     def _decide(self, steps: StepState) -> TransactionEvent | None:
         try:
-            ruling, snapshot = steps.decided = self._ask_gate(inside_revoke=steps.inside_revoke)
+            ruling, snapshot = steps.decided = self._ruling(inside_revoke=steps.inside_revoke)
         except EndedMeanwhileError:
             return None
         if ruling.decision is not CommitDecision.COMMIT:
@@ -567,7 +567,7 @@ class TransactionSession:
         steps.attempted = AttemptedOffsets(positions, snapshot, self._token, inside_revoke=steps.inside_revoke)
         return TransactionEvent.DECIDED_COMMIT if self.state.has_begun else TransactionEvent.DECIDED_COMMIT_UNBEGUN
 
-    def _ask_gate(self, *, inside_revoke: bool) -> tuple[CommitRuling, MembershipSnapshot]:
+    def _ruling(self, *, inside_revoke: bool) -> tuple[CommitRuling, MembershipSnapshot]:
         if inside_revoke:
             return self._commit_attempts.decide(self.consumer.positions)
         return self._commit_attempts.decide_and_wait(

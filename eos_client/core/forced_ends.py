@@ -47,7 +47,7 @@ class OpenWork(msgspec.Struct, frozen=True, gc=False):
     @property
     def has_begun(self) -> bool:
         """Whether a block or a transaction is open, or work is held: records outside of that have no outputs yet."""
-        return self.in_block or self.is_held or self.transaction.has_begun or self.transaction.outcome_is_pending
+        return self.in_block or self.is_held or self.transaction.has_begun
 
     @property
     def counts_as_aborted(self) -> bool:

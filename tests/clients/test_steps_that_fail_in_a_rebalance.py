@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosProducer, Outcome
-from eos_client.errors import ClusterUnfitError, EosError, UnknownOutcomeError
+from eos_client.errors import ClusterUnfitError, EosError, TransactionStateError, UnknownOutcomeError
 from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.clients.test_blocks_unknown_commit import (
     BOTH_WAYS,
@@ -212,3 +212,17 @@ def test_a_refusal_in_a_rebalance_stays_the_reason_of_the_abort(protocol: str) -
     (aborted,) = stage.named("transaction_aborted")
     assert "GROUP_AUTHORIZATION_FAILED" in aborted.reason
     assert "no known outcome" not in aborted.reason
+
+
+@pytest.mark.parametrize("protocol", CLASSIC)
+def test_a_call_by_hand_beside_an_unknown_outcome_is_told_to_enter_a_block(protocol: str) -> None:
+    stage = SimulatedStage(protocol, request_timeout_s=REQUEST_S)
+    producer = stage.producer(recovery_timeout_s=RECOVERY_S)
+    consumer = stage.subscribed()
+    stage.hold(producer, consumer)
+    next_commit_is_unanswered(stage, arrives=True)
+    stage.cluster.revoke((SOURCE, 1))
+    with suppress(EosError):
+        stage.wait_for(lambda: stage.named("partitions_revoked"), lambda: consumer.poll(0.1))
+    with pytest.raises(TransactionStateError, match="enter the next block, which finds out"):
+        producer.begin_transaction()

@@ -57,7 +57,7 @@ class Claims:
         begin with. Raises StoreError, ClaimRefusedError.
         """
         asked = frozenset(partitions)
-        self._settle(asked)
+        self._resolve(asked)
         if due := self._due(asked, generation):
             missing = due - self.store.read(due).keys()
             begins = {p: Position(NO_OFFSET) for p in due} | dict(starts(missing) if missing else {})
@@ -73,7 +73,7 @@ class Claims:
         outdated = {p for p, each in self._positions.items() if each.generation < generation.generation_id}
         return asked & (self._unclaimed | outdated)
 
-    def _settle(self, asked: frozenset[InputPartition]) -> None:
+    def _resolve(self, asked: frozenset[InputPartition]) -> None:
         in_doubt = self._in_doubt & asked
         if not in_doubt:
             return
