@@ -14,7 +14,7 @@ from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.thread_ownership import is_in_call
-from eos_client.core.forced_ends import OpenWork
+from eos_client.core.forced_ends import WorkFacts
 from eos_client.core.transaction_lifecycle import TransactionState
 from eos_client.errors import TransactionStateError
 
@@ -96,7 +96,7 @@ class CallGuard:
             )
 
 
-def beside_open_work(call: str, work: OpenWork) -> TransactionStateError:
+def beside_open_work(call: str, work: WorkFacts) -> TransactionStateError:
     """Return the error for a transactional ``call`` of the application while ``work`` of a block is open."""
     if work.transaction.outcome_is_pending:
         return misplaced_call(

@@ -391,7 +391,7 @@ class EosConsumer(Consumer):
         """
         self.open_work.refuse_plain_use("commit()")
         requested = self._plain.requested(message, offsets)
-        is_by_hand = not self._membership.state.is_fenced_by_group
+        is_by_hand = not self._membership.state.is_assigned_by_group
         if not requested and (is_by_hand or not self.adapter.plain.pending):
             self.adapter.nothing_to_commit(asynchronous=asynchronous)
             return None

@@ -135,7 +135,7 @@ class OpenWork:
                 "return; what the last block has processed is committed without it"
             )
         membership = self._consumer.membership.state
-        if not membership.is_fenced_by_group:
+        if not membership.is_assigned_by_group:
             how = "was assigned partitions by hand" if membership.is_assigned_by_hand else "has not subscribed"
             raise misplaced_call(
                 f"transaction() with a consumer that {how}: nothing would fence its offsets against another member "

@@ -29,7 +29,7 @@ from eos_client.confluent.serialisation import Serializers
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, WorkEnded
 from eos_client.core.forced_ends import (
     ForcedEnd,
-    OpenWork,
+    WorkFacts,
     end_after_failed_callback,
     end_at_close,
     end_at_departure,
@@ -108,13 +108,13 @@ class TransactionSession:
     @property
     def has_open_work(self) -> bool:
         """Whether a block is open, or a transaction, or work is held, or the outcome of the last one is unknown."""
-        is_in_use = self._open_work().has_begun and not self.is_over
+        is_in_use = self._facts().has_begun and not self.is_over
         return is_in_use or self.state.has_begun or self.state.outcome_is_pending
 
-    def _open_work(self, partitions: Partitions | None = None) -> OpenWork:
+    def _facts(self, partitions: Partitions | None = None) -> WorkFacts:
         """Return what is true of the open work, whose records are those of ``partitions``; None: of all."""
         positions = self.consumer.positions.keys()
-        return OpenWork(
+        return WorkFacts(
             transaction=self.state,
             has_records=bool(positions if partitions is None else partitions & positions),
             is_unprocessed=self.has_unprocessed_work,
@@ -189,7 +189,7 @@ class TransactionSession:
         self.call_guard.refuse_within_a_step(call)
         self.resolve_left_block()
         if self.has_open_work:
-            raise beside_open_work(call, self._open_work())
+            raise beside_open_work(call, self._facts())
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -378,7 +378,7 @@ class TransactionSession:
         self._finish_recording()
         self.leave_interrupted_block()
         self.finish_leaving()
-        work = self._open_work()
+        work = self._facts()
         match end_at_close(work):
             case ForcedEnd.LEAVE_UNKNOWN:
                 self._leave_unknown("the producer was closed")
@@ -431,7 +431,7 @@ class TransactionSession:
         """
         covered = partitions & self.consumer.positions.keys()
         reason = f"a rebalance took {format_partitions(covered)} with unprocessed records"
-        self._force_end(end_at_revocation(self._open_work(partitions)), reason)
+        self._force_end(end_at_revocation(self._facts(partitions)), reason)
 
     def _force_end(self, end: ForcedEnd, reason: str) -> None:
         """Perform ``end`` inside a revoke callback; ``reason``: of an abort."""
@@ -449,11 +449,11 @@ class TransactionSession:
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
-        self._force_end(end_after_failed_callback(self._open_work(partitions)), reason)
+        self._force_end(end_after_failed_callback(self._facts(partitions)), reason)
 
     def on_departed(self, partitions: frozenset[InputPartition]) -> None:
         """Keep the positions of ``partitions``: the gate needs them to abort the transaction that contains them."""
-        if end_at_departure(self._open_work(partitions)) is ForcedEnd.ABORT:
+        if end_at_departure(self._facts(partitions)) is ForcedEnd.ABORT:
             gone = partitions & self.consumer.positions.keys()
             self._fail_block(f"{format_partitions(gone)} left with records of the open transaction")
 

@@ -25,7 +25,7 @@ class ForcedEnd(Enum):
     """The outcome of a commit can no longer be resolved, and is reported as unknown."""
 
 
-class OpenWork(msgspec.Struct, frozen=True, gc=False):
+class WorkFacts(msgspec.Struct, frozen=True, gc=False):
     """What is true of a session's work at that moment."""
 
     transaction: TransactionState
@@ -56,7 +56,7 @@ class OpenWork(msgspec.Struct, frozen=True, gc=False):
         return self.is_abort_unfinished or (has_work and not self.is_closing)
 
 
-def end_at_revocation(work: OpenWork) -> ForcedEnd:
+def end_at_revocation(work: WorkFacts) -> ForcedEnd:
     """Decide inside the callback that revokes partitions.
 
     Processed work is committed, because the next owner would process it again (KAFKA-19779). Records that were taken
@@ -69,13 +69,13 @@ def end_at_revocation(work: OpenWork) -> ForcedEnd:
     return ForcedEnd.ABORT if work.has_begun else ForcedEnd.NONE
 
 
-def end_after_failed_callback(work: OpenWork) -> ForcedEnd:
+def end_after_failed_callback(work: WorkFacts) -> ForcedEnd:
     """Decide after the application's own revoke callback has failed: nobody knows what it has left undone."""
     standing = _end_without_choice(work)
     return ForcedEnd.ABORT if standing is None else standing
 
 
-def _end_without_choice(work: OpenWork) -> ForcedEnd | None:
+def _end_without_choice(work: WorkFacts) -> ForcedEnd | None:
     """Return what is done where nothing is to be chosen; an abort that was interrupted ends in its own step."""
     if not work.has_records or work.is_closing:
         return ForcedEnd.NONE
@@ -84,13 +84,13 @@ def _end_without_choice(work: OpenWork) -> ForcedEnd | None:
     return ForcedEnd.NONE if work.transaction.needs_rebuild else ForcedEnd.RESUME
 
 
-def end_at_departure(work: OpenWork) -> ForcedEnd:
+def end_at_departure(work: WorkFacts) -> ForcedEnd:
     """Decide when partitions have left with records that were not committed before."""
     is_lost = work.has_records and work.has_begun and not work.transaction.outcome_is_pending
     return ForcedEnd.ABORT if is_lost else ForcedEnd.NONE
 
 
-def end_at_close(work: OpenWork) -> ForcedEnd:
+def end_at_close(work: WorkFacts) -> ForcedEnd:
     """Decide when the producer is closed: it can neither commit nor find out any more."""
     if work.transaction.outcome_is_pending:
         return ForcedEnd.LEAVE_UNKNOWN

@@ -91,7 +91,7 @@ class MembershipState(NamedTuple):
         return self.topics is not None
 
     @property
-    def is_fenced_by_group(self) -> bool:
+    def is_assigned_by_group(self) -> bool:
         """Whether the partitions came from a group, whose generation fences their offsets."""
         return self.is_subscribed and not self.is_assigned_by_hand
 

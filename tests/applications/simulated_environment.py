@@ -27,7 +27,7 @@ from tests.applications.generator import ENDING_CALLS
 from tests.applications.members import ApplicationMember
 from tests.applications.oracle import Place
 from tests.applications.program import GROUP, INPUT, LARGE_LIMIT, LETTERS, OUTPUT, SMALL_LIMIT, Event, Program
-from tests.clients.broken_off import StepStrike
+from tests.clients.struck_steps import StepStrike
 
 LOOK_EVERY_S = 0.2
 DRAIN_S_MAX = 1_800.0

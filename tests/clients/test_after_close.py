@@ -74,7 +74,7 @@ def bench():
 @pytest.mark.parametrize("kind", ["producer", "wrapped"])
 @pytest.mark.parametrize("closes", [True, False], ids=["closed", "left behind"])
 @pytest.mark.filterwarnings("ignore:Producer abort_transaction failed during close:RuntimeWarning")
-def test_an_init_that_was_broken_off_does_not_fence_the_successor(bench, kind, closes):
+def test_an_init_that_was_interrupted_does_not_fence_the_successor(bench, kind, closes):
     bench.cluster.lose_reply("InitProducerId")
     bench.interrupt_soon()
     first = getattr(bench, kind)()
@@ -91,7 +91,7 @@ def test_an_init_that_was_broken_off_does_not_fence_the_successor(bench, kind, c
     assert bench.heard("producer-1", "InitProducerId") == 1
 
 
-def test_an_init_that_was_broken_off_goes_on_when_it_is_called_again(bench):
+def test_an_init_that_was_interrupted_goes_on_when_it_is_called_again(bench):
     bench.cluster.lose_reply("InitProducerId")
     bench.interrupt_soon()
     producer = bench.producer()
@@ -129,7 +129,7 @@ def test_what_was_queued_is_not_sent_after_purge_and_close(bench):
     assert b"output" not in bench.cluster.values(TOPIC)
 
 
-def test_a_batch_is_not_repeated_by_a_producer_whose_close_was_broken_off(bench):
+def test_a_batch_is_not_repeated_by_a_producer_whose_close_was_interrupted(bench):
     producer = bench.cluster.producer({})
     producer.produce(TOPIC, b"output")
     bench.cluster.lose_request("Produce")
@@ -170,7 +170,7 @@ def test_a_commit_under_way_ends_with_its_consumer(bench, protocol, fault):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_commit_that_was_broken_off_is_not_repeated(bench, protocol):
+def test_a_commit_that_was_interrupted_is_not_repeated(bench, protocol):
     consumer = joined(bench, protocol)
     bench.cluster.lose_request("OffsetCommit")
     bench.interrupt_soon()
@@ -183,7 +183,7 @@ def test_a_commit_that_was_broken_off_is_not_repeated(bench, protocol):
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("fault", ["lose_reply", "lose_request"])
-def test_a_consumer_whose_close_was_broken_off_is_not_heard_of_any_more(bench, protocol, fault):
+def test_a_consumer_whose_close_was_interrupted_is_not_heard_of_any_more(bench, protocol, fault):
     consumer = joined(bench, protocol)
     getattr(bench.cluster, fault)("OffsetCommit")
     consumer.commit(asynchronous=True)

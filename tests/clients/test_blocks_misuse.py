@@ -33,7 +33,7 @@ def test_a_block_inside_a_block_is_refused_and_the_outer_one_goes_on(stage):
     assert stage.outputs == stage.inputs
 
 
-def test_a_block_that_was_taken_for_broken_off_writes_nothing_into_the_next_one(stage):
+def test_a_block_that_was_taken_for_interrupted_writes_nothing_into_the_next_one(stage):
     """Two attempts to nest in a row look like the next block after one whose end was interrupted."""
     producer, consumer = stage.producer(), stage.subscribed()
     outer = producer.transaction(consumer)

@@ -10,8 +10,8 @@ import pytest
 from eos_client import Outcome
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.errors import ClusterUnavailableError, EosError, TransactionStateError
-from tests.clients.broken_off import StrikeError
 from tests.clients.simulated_stage import SINK, SimulatedStage
+from tests.clients.struck_steps import StrikeError
 from tests.support.interception import close_the_gate
 
 ALERT = b"alert"
@@ -100,7 +100,7 @@ def test_a_consumer_goes_on_after_its_producer_was_closed_with_a_rebuild_that_fa
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
-def test_a_consumer_goes_on_after_its_producer_was_closed_with_an_abort_that_was_broken_off(monkeypatch, where):
+def test_a_consumer_goes_on_after_its_producer_was_closed_with_an_abort_that_was_interrupted(monkeypatch, where):
     stage = SimulatedStage(records=2)
     producer, consumer = stage.producer(), stage.subscribed()
     abort = ConfluentProducer.abort_transaction

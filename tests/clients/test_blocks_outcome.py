@@ -7,9 +7,9 @@ import pytest
 from eos_client import Outcome
 from eos_client.clients.block_state import BlockState
 from eos_client.errors import ClientClosedError, OutputRefusedError, WrongThreadError
-from tests.clients.broken_off import StepStrike, strides, struck_calls, struck_runs
 from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
-from tests.clients.test_broken_off_calls import EVERY_STEP, Copying, OwnError
+from tests.clients.struck_steps import StepStrike, strides, struck_calls, struck_runs
+from tests.clients.test_interrupted_calls import EVERY_STEP, Copying, OwnError
 from tests.support.interception import intercepting
 from tests.support.protocols import BY_COORDINATOR, COOPERATIVE
 
@@ -117,7 +117,7 @@ def test_whichever_call_of_the_producer_is_struck_every_block_is_told_its_outcom
         assert telling.lies() == [], f"call {strike.number}, {strike.struck}"
 
 
-def test_a_commit_that_was_broken_off_is_told_by_the_next_poll():
+def test_a_commit_that_was_interrupted_is_told_by_the_next_poll():
     def commit(raw, *arguments):
         raw.commit_transaction(*arguments)
         raise OwnError

@@ -10,8 +10,8 @@ import pytest
 from eos_client import Outcome
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.errors import AbortableError, ClientClosedError, ProducerFencedError, TransactionStateError
-from tests.clients.broken_off import StepStrike, StrikeError, strides, struck_runs
 from tests.clients.simulated_stage import SINK, SimulatedStage
+from tests.clients.struck_steps import StepStrike, StrikeError, strides, struck_runs
 from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
 
@@ -89,7 +89,7 @@ def aborted(strike, steps=None):
 
 @pytest.mark.parametrize("closes", [False, True], ids=["stays", "is closed"])
 @strides(EVERY_STEP)
-def test_what_a_broken_off_abort_leaves_is_finished_before_another_producer_goes_on(closes, first):
+def test_what_an_interrupted_abort_leaves_is_finished_before_another_producer_goes_on(closes, first):
     for (stage, producer, consumer), strike in struck_runs(aborted, EVERY_STEP, first=first, steps_min=300):
         other = stage.producer(transactional_id="another")
         if closes:
@@ -115,7 +115,7 @@ def test_an_abort_that_a_handler_ends_by_an_error_of_ours_is_finished_by_the_nex
         assert stage.outputs == stage.inputs, strike.struck
 
 
-def test_a_producer_whose_abort_was_broken_off_finishes_it_before_it_serves_another_consumer(monkeypatch):
+def test_a_producer_whose_abort_was_interrupted_finishes_it_before_it_serves_another_consumer(monkeypatch):
     stage = SimulatedStage(records=4, partitions=1)
     producer, consumer, another = stage.producer(), stage.subscribed(), stage.consumer()
     with suppress(_GivenUpError, StrikeError), producer.transaction(consumer):
@@ -131,7 +131,7 @@ def test_a_producer_whose_abort_was_broken_off_finishes_it_before_it_serves_anot
 
 
 @pytest.mark.parametrize("way_out", ["its next block", "its close"])
-def test_only_its_own_producer_finishes_an_end_that_was_broken_off(monkeypatch, way_out):
+def test_only_its_own_producer_finishes_an_end_that_was_interrupted(monkeypatch, way_out):
     stage = SimulatedStage(records=4, partitions=1)
     producer, another, consumer = stage.producer(), stage.producer(transactional_id="another"), stage.subscribed()
     with suppress(_GivenUpError, StrikeError), producer.transaction(consumer):

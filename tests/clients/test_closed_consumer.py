@@ -12,8 +12,8 @@ from confluent_kafka import TopicPartition
 from eos_client import EosConfig, EosConsumer, ExactlyOnceLoop, Outcome
 from eos_client.errors import AbortableError, ClientClosedError
 from eos_client.observe import LoopStopped
-from tests.clients.broken_off import StepStrike, StrikeError, strides, struck_runs
 from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
+from tests.clients.struck_steps import StepStrike, StrikeError, strides, struck_runs
 from tests.clients.test_blocks_unknown_commit import (
     BOTH_WAYS,
     RECOVERY_S,
@@ -66,7 +66,7 @@ def test_a_block_whose_swallowed_failure_is_followed_by_close_is_aborted(stage):
     assert stage.outputs == []
 
 
-def test_a_block_whose_poll_a_signal_has_broken_off_before_close_is_aborted(stage):
+def test_a_block_whose_poll_a_signal_has_interrupted_before_close_is_aborted(stage):
     def interrupt() -> None:
         raise BrokenOffError
 
@@ -126,7 +126,7 @@ def test_records_that_were_put_back_are_not_handed_over_after_close(stage):
 def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(protocol, static, first):
     settings: dict[str, Any] = {"group_instance_id": "one"} if static else {}
 
-    def broken_off(strike: StepStrike, steps: StepStrike | None = None) -> Any:
+    def interrupted(strike: StepStrike, steps: StepStrike | None = None) -> Any:
         stage = SimulatedStage(protocol)
         consumer = stage.subscribed(**settings)
         stage.collect(consumer, 2)
@@ -135,7 +135,7 @@ def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(prot
         return consumer
 
     kept = []
-    for consumer, strike in struck_runs(broken_off, EVERY_STEP, first=first):
+    for consumer, strike in struck_runs(interrupted, EVERY_STEP, first=first):
         assert strike.struck
         consumer.close()
         if not consumer._library.raw._closed:
@@ -145,7 +145,7 @@ def test_wherever_a_signal_breaks_close_off_the_second_one_leaves_the_group(prot
 
 @pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])  # close() polls before the library's own close()
 @pytest.mark.parametrize("call", ["poll", "consume"])
-def test_a_consumer_whose_close_was_broken_off_reads_nothing_more(protocol, call):
+def test_a_consumer_whose_close_was_interrupted_reads_nothing_more(protocol, call):
     def interrupt() -> None:
         raise BrokenOffError
 
@@ -164,14 +164,14 @@ def test_a_consumer_whose_close_was_broken_off_reads_nothing_more(protocol, call
 
 
 def test_the_clients_of_a_loop_whose_close_a_signal_broke_off_are_closed_when_its_block_is_left(stage, monkeypatch):
-    def broken_off(consumer: Any, limit_s: float) -> bool:
+    def interrupted(consumer: Any, limit_s: float) -> bool:
         monkeypatch.undo()
         raise BrokenOffError
 
     events: list[Any] = []
     settings = EosConfig({"bootstrap.servers": "simulated"}, group_id="orders")
     loop = ExactlyOnceLoop(settings, [SOURCE], lambda _: None, clients=stage.cluster, hook=events.append)
-    monkeypatch.setattr(EosConsumer, "close_within", broken_off)
+    monkeypatch.setattr(EosConsumer, "close_within", interrupted)
     stage.cluster.after(1, loop.stop)
     with pytest.raises(BrokenOffError), loop:
         loop.run()
@@ -211,14 +211,14 @@ def test_a_static_member_that_was_evicted_unheard_commits_nothing_when_it_closes
 def test_wherever_a_signal_breaks_a_read_off_close_within_leaves_the_group():
     """It closes in a thread of its own, which a lock that the first call has kept would shut out."""
 
-    def broken_off(strike: StepStrike, steps: StepStrike | None = None) -> Any:
+    def interrupted(strike: StepStrike, steps: StepStrike | None = None) -> Any:
         stage = SimulatedStage()
         consumer = stage.subscribed()
         with strike.armed(steps), suppress(StrikeError):
             consumer.consume(1, 0.0)
         return consumer
 
-    for consumer, strike in struck_runs(broken_off, 3):
+    for consumer, strike in struck_runs(interrupted, 3):
         assert consumer.close_within(60.0), strike.struck
         assert consumer._library.raw._closed
 
@@ -246,7 +246,7 @@ def test_a_closed_consumer_belongs_to_no_thread_that_calls_it(stage, call):
 
 @strides(EVERY_STEP)
 def test_wherever_a_signal_breaks_close_off_nothing_is_read_in_silence(first):
-    def broken_off(strike: StepStrike, steps: StepStrike | None = None) -> Any:
+    def interrupted(strike: StepStrike, steps: StepStrike | None = None) -> Any:
         stage = SimulatedStage()
         consumer = stage.subscribed()
         stage.collect(consumer, 2)
@@ -254,6 +254,6 @@ def test_wherever_a_signal_breaks_close_off_nothing_is_read_in_silence(first):
             consumer.close()
         return stage, consumer
 
-    for (stage, consumer), strike in struck_runs(broken_off, EVERY_STEP, first=first):
+    for (stage, consumer), strike in struck_runs(interrupted, EVERY_STEP, first=first):
         with suppress(ClientClosedError, RuntimeError):
             assert stage.collect(consumer, 1), strike.struck

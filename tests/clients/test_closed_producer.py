@@ -160,7 +160,7 @@ def test_partitions_that_leave_after_the_close_hold_up_nobodys_transaction(stage
 
 @pytest.mark.parametrize("ends_by", ["commit", "abort"])
 @pytest.mark.parametrize("work", ["outputs", "records", "nothing"])
-def test_a_block_whose_end_was_broken_off_is_aborted_and_counted_by_the_close(
+def test_a_block_whose_end_was_interrupted_is_aborted_and_counted_by_the_close(
     stage: Any, work: str, ends_by: str
 ) -> None:
     producer, consumer = stage.producer(), stage.subscribed()
@@ -175,8 +175,8 @@ def test_a_block_whose_end_was_broken_off_is_aborted_and_counted_by_the_close(
             if ends_by == "abort":
                 raise ValueError
 
-    broken_off = mock.patch.object(TransactionSession, "end" if ends_by == "commit" else "abort", side_effect=Stopped)
-    with broken_off, pytest.raises(Stopped):
+    interrupted = mock.patch.object(TransactionSession, "end" if ends_by == "commit" else "abort", side_effect=Stopped)
+    with interrupted, pytest.raises(Stopped):
         block()
     assert txn.outcome is None
     producer.close()
@@ -188,7 +188,7 @@ def test_a_block_whose_end_was_broken_off_is_aborted_and_counted_by_the_close(
     assert stage.outputs == stage.inputs
 
 
-def test_a_block_that_was_committed_before_its_end_was_broken_off_stays_committed(stage: Any) -> None:
+def test_a_block_that_was_committed_before_its_end_was_interrupted_stays_committed(stage: Any) -> None:
     producer, consumer = stage.producer(), stage.subscribed()
     txn = producer.transaction(consumer)
 
@@ -205,7 +205,7 @@ def test_a_block_that_was_committed_before_its_end_was_broken_off_stays_committe
     assert stage.outputs == stage.inputs
 
 
-def test_close_finishes_an_abort_of_held_work_that_was_broken_off(stage: Any, monkeypatch: Any) -> None:
+def test_close_finishes_an_abort_of_held_work_that_was_interrupted(stage: Any, monkeypatch: Any) -> None:
     producer, consumer = stage.producer(), stage.subscribed()
     hold(stage, producer, consumer, 4)
     monkeypatch.setattr(TransactionSession, "_rewind", mock.Mock(side_effect=Stopped))

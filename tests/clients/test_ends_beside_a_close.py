@@ -44,7 +44,7 @@ def copy_and_break_off(stage: Any, producer: Any, consumer: Any, place: tuple[ty
 
 @pytest.mark.parametrize("closes", ["consumer", "producer"])
 @pytest.mark.parametrize("outcome", [Outcome.COMMITTED, Outcome.ABORTED])
-def test_an_end_that_was_broken_off_while_it_was_recorded_is_told_by_a_close(stage, closes, outcome):
+def test_an_end_that_was_interrupted_while_it_was_recorded_is_told_by_a_close(stage, closes, outcome):
     producer, consumer = stage.producer(), stage.subscribed()
     fails = outcome is Outcome.ABORTED
     place = (TransactionSession, "_rewind" if fails else "_clear_work")
@@ -59,7 +59,7 @@ def test_an_end_that_was_broken_off_while_it_was_recorded_is_told_by_a_close(sta
 
 
 @pytest.mark.parametrize("closes", ["consumer", "producer"])
-def test_a_block_whose_exit_was_broken_off_is_told_its_end_by_a_close(stage, closes):
+def test_a_block_whose_exit_was_interrupted_is_told_its_end_by_a_close(stage, closes):
     producer, consumer = stage.producer(), stage.subscribed()
     txn = copy_and_break_off(stage, producer, consumer, (BlockState, "leave"), fails=False)
     if closes == "consumer":
@@ -74,7 +74,7 @@ def test_a_block_whose_exit_was_broken_off_is_told_its_end_by_a_close(stage, clo
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["answered", "unanswered"])
-def test_a_loop_that_is_broken_off_leaves_no_transaction_open_and_commits_no_offsets(stage, arrives):
+def test_a_loop_that_is_interrupted_leaves_no_transaction_open_and_commits_no_offsets(stage, arrives):
     """Everything was processed, so the revocation in the close would otherwise commit the offsets."""
 
     def run(*, breaks_off: bool) -> None:

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaError, TopicPartition
 
 from eos_client import EosConfig, EosConsumer, ExactlyOnceLoop
 from eos_client.errors import ClusterUnfitError, FatalClientError
-from tests.clients.broken_off import CallStrike, StrikeError
 from tests.clients.simulated_stage import GROUP, QUIET, SINK, SOURCE, SimulatedStage
+from tests.clients.struck_steps import CallStrike, StrikeError
 from tests.support.protocols import COOPERATIVE, EAGER
 
 GIVEN_UP = "the consumer cannot go on"
@@ -66,7 +66,7 @@ def test_a_block_ends_with_the_fatal_error_and_so_does_each_later_one(stage, ref
 
 
 @pytest.mark.parametrize("call", ["poll", "consume"])
-def test_a_fatal_event_is_kept_when_its_call_is_broken_off(stage, refused, call):
+def test_a_fatal_event_is_kept_when_its_call_is_interrupted(stage, refused, call):
     strike = CallStrike(1, after=True)
     consumer, producer = refused(strike), stage.producer()
     stage.cluster.clock.sleep(5.0)
@@ -146,7 +146,7 @@ def test_a_loop_ends_with_the_fatal_error(stage, refused):
         loop.run()
 
 
-def test_a_working_client_continues_after_a_broken_off_call(stage):
+def test_a_working_client_continues_after_an_interrupted_call(stage):
     strike = CallStrike(1, after=True)
     consumer, producer = struck_consumer(stage, strike), stage.producer()
     consumer.subscribe([SOURCE])

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaException, TopicPartition
 from eos_client import Outcome
 from eos_client.confluent.thread_ownership import is_in_call
 from eos_client.errors import EosError, TransactionStateError
-from tests.clients.broken_off import StepStrike, counted, is_of_the_clients, strides
 from tests.clients.simulated_stage import SINK, SimulatedStage
+from tests.clients.struck_steps import StepStrike, counted, is_of_the_clients, strides
 
 RECORDS = 4
 EVERY_STEP = 1997

@@ -126,7 +126,7 @@ def test_pending_offsets_are_committed_although_on_revoke_raises(stage):
     assert stage.named("commit_refused") == []
 
 
-def test_offsets_of_a_broken_off_commit_are_not_committed_later():
+def test_offsets_of_an_interrupted_commit_are_not_committed_later():
     stage = SimulatedStage(COOPERATIVE, records=3, partitions=1)
 
     def on_revoke(*_: object) -> None:

@@ -183,7 +183,7 @@ def test_nothing_is_polled_inside_a_call_that_commits_the_start_of_a_partition(m
     assert stage.outputs == stage.inputs[2:5] + stage.inputs[7:10]
 
 
-def test_a_member_is_polled_while_a_broken_off_commit_of_starts_is_made_good() -> None:
+def test_a_member_is_polled_while_an_interrupted_commit_of_starts_is_made_good() -> None:
     stage = SimulatedStage(request_timeout_s=1.0, records=1, partitions=2)
     consumer = stage.subscribed(max_poll_interval_ms=INTERVAL_MS, auto_offset_reset="latest")
     producer = stage.producer(recovery_timeout_s=600.0)

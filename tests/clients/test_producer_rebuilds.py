@@ -21,7 +21,7 @@ from eos_client.errors import (
 )
 from eos_client.observe import ProducerRebuilt
 from eos_client.testing.simulator import SimulatedCluster
-from tests.clients.broken_off import StepStrike, StrikeError
+from tests.clients.struck_steps import StepStrike, StrikeError
 from tests.interruption import BrokenOffError
 
 RECOVERY_S = 6.0
@@ -285,9 +285,9 @@ class ReplacementStrike(StepStrike):
 
 
 @pytest.mark.parametrize("name", ["commit_transaction", "abort_transaction"])
-def test_blocks_go_on_wherever_a_second_exception_strikes_as_the_handle_of_a_broken_off_block_is_replaced(name):
+def test_blocks_go_on_wherever_a_second_exception_strikes_as_the_handle_of_an_interrupted_block_is_replaced(name):
     for number in itertools.count(1, 2):
-        copying, strike = broken_off_twice(name, number)
+        copying, strike = interrupted_twice(name, number)
         if not strike.struck:
             break
         for _ in range(3):
@@ -296,7 +296,7 @@ def test_blocks_go_on_wherever_a_second_exception_strikes_as_the_handle_of_a_bro
     assert number > 100
 
 
-def broken_off_twice(name, number):
+def interrupted_twice(name, number):
     """An application whose block is interrupted in the call that ends it, and whose next block at step ``number``."""
 
     def strike(*_):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from eos_client import EosConsumer
-from tests.clients.broken_off import StepStrike, counted
-from tests.clients.test_broken_off_calls import ReadingApplication
+from tests.clients.struck_steps import StepStrike, counted
+from tests.clients.test_interrupted_calls import ReadingApplication
 
 
 def reads(strike: StepStrike, steps: StepStrike | None = None) -> str:

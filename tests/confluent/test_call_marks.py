@@ -16,7 +16,7 @@ import pytest
 from eos_client.confluent.call_marks import CallMarks, in_library
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, counts_as_call, is_in_call, owned
 from eos_client.errors import ClientClosedError, TransactionStateError
-from tests.clients.broken_off import StepStrike, StrikeError
+from tests.clients.struck_steps import StepStrike, StrikeError
 from tests.confluent.threads import elsewhere
 
 
@@ -41,7 +41,7 @@ class Client:
         return "closed"
 
 
-def broken_off(call: Callable[[], Any]) -> Iterator[StepStrike]:
+def interrupted(call: Callable[[], Any]) -> Iterator[StepStrike]:
     """Break ``call`` off at its first step, at its second, and so on."""
     for number in count(1):
         strike = StepStrike(number)
@@ -98,15 +98,15 @@ def test_a_nested_call_is_found_under_wrapper_functions() -> None:
 
 
 @pytest.mark.parametrize("outer", ["polls", "produces"])
-def test_a_call_that_was_broken_off_at_any_step_is_not_under_way(outer: str) -> None:
+def test_a_call_that_was_interrupted_at_any_step_is_not_under_way(outer: str) -> None:
     client = Client()
-    for strike in broken_off(lambda: getattr(client, outer)(str)):
+    for strike in interrupted(lambda: getattr(client, outer)(str)):
         assert not is_in_call(client), strike.struck
         assert client._ownership.marks.stack == (), strike.struck
         assert client.closes() == "closed"
 
 
-def test_a_call_inside_which_another_one_was_broken_off_is_under_way() -> None:
+def test_a_call_inside_which_another_one_was_interrupted_is_under_way() -> None:
     client = Client()
 
     def call_and_catch(strike: StepStrike) -> None:
@@ -114,7 +114,7 @@ def test_a_call_inside_which_another_one_was_broken_off_is_under_way() -> None:
             client.polls(str)
         assert is_in_call(client), strike.struck
 
-    steps = sum(1 for _ in broken_off(lambda: client.polls(str)))
+    steps = sum(1 for _ in interrupted(lambda: client.polls(str)))
     for number in range(1, steps + 1):
         client.polls(functools.partial(call_and_catch, StepStrike(number)))
         assert not is_in_call(client)
@@ -162,11 +162,11 @@ def test_kinds_of_calls_are_told_apart() -> None:
     assert not marks.is_under_way()
 
 
-def test_a_call_into_the_library_is_refused_inside_another_one_and_passes_after_one_that_was_broken_off() -> None:
+def test_a_call_into_the_library_is_refused_inside_another_one_and_passes_after_one_that_was_interrupted() -> None:
     marks = CallMarks()
     with pytest.raises(TransactionStateError, match="confluent_kafka would end the process"):
         in_library(marks, lambda: in_library(marks, str))
-    for strike in broken_off(lambda: in_library(marks, str)):
+    for strike in interrupted(lambda: in_library(marks, str)):
         assert in_library(marks, lambda: "served") == "served", strike.struck
 
 

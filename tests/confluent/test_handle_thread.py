@@ -18,7 +18,7 @@ from eos_client import completion
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent import handle_thread
 from eos_client.confluent.handle_thread import HandleThread, OverdueError
-from tests.clients.broken_off import StepStrike, StrikeError
+from tests.clients.struck_steps import StepStrike, StrikeError
 from tests.confluent.threads import PATIENCE_S, StoppedClock, threads_named
 from tests.interruption import BrokenOffError
 from tests.support.waiting import wait_for

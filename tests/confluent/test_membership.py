@@ -21,7 +21,7 @@ from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Par
 from eos_client.errors import ConfigurationError
 from eos_client.ports import Clock, MembershipSnapshot
 from eos_client.testing.simulator import SimulatedClock
-from tests.clients.broken_off import StepStrike, StrikeError
+from tests.clients.struck_steps import StepStrike, StrikeError
 
 ZERO, ONE = InputPartition("orders", 0), InputPartition("orders", 1)
 DEPARTURES = {"on_revoked", "on_lost", "Departed"}
@@ -361,7 +361,7 @@ def test_a_static_member_is_revoked_early_once_its_callback_has_run(follower):
     assert seen == [False]
 
 
-def test_a_subscription_whose_call_was_broken_off_is_left_all_the_same(library, follower, monkeypatch):
+def test_a_subscription_whose_call_was_interrupted_is_left_all_the_same(library, follower, monkeypatch):
     """The library has taken it: its close() could serve an assignment of which nobody knows, and freeze the process."""
 
     def interrupted(_topics: list[str], **_: Any) -> None:

@@ -165,7 +165,7 @@ def test_an_error_of_ours_out_of_a_signal_handler_is_no_refused_seek(table, libr
     assert table.state.due_seeks.keys() == BOTH
 
 
-def test_a_seek_that_was_broken_off_is_still_due(table, library):
+def test_a_seek_that_was_interrupted_is_still_due(table, library):
     library.raw.failing["seek"] = [KeyboardInterrupt()]
     table.tell(Aborted())
     with pytest.raises(KeyboardInterrupt):
@@ -202,7 +202,7 @@ def test_what_is_withheld_is_paused_and_resumed_once_its_start_is_known(library)
     assert library.raw.asked[1:] == [("seek", 0, 5, None), ("resume", [0])]
 
 
-def test_a_pause_that_was_broken_off_may_have_been_made(library, table):
+def test_a_pause_that_was_interrupted_may_have_been_made(library, table):
     library.raw.failing["pause"] = [KeyboardInterrupt()]
     with pytest.raises(KeyboardInterrupt):
         table.pause(BOTH)
@@ -210,7 +210,7 @@ def test_a_pause_that_was_broken_off_may_have_been_made(library, table):
     assert library.raw.asked[-1] == ("resume", [0, 1])
 
 
-def test_a_resume_that_was_broken_off_is_still_due(library, table):
+def test_a_resume_that_was_interrupted_is_still_due(library, table):
     library.raw.failing["resume"] = [KeyboardInterrupt()]
     table.tell(LibraryPauses(BOTH))
     with pytest.raises(KeyboardInterrupt):
@@ -310,7 +310,7 @@ def test_the_positions_of_an_answer_are_known_by_partition():
     assert positions_of([TopicPartition("orders", 0, 7), TopicPartition("orders", 1, -1001)]) == {ZERO: 7, ONE: -1001}
 
 
-def test_a_pause_that_was_broken_off_is_undone(member, monkeypatch):
+def test_a_pause_that_was_interrupted_is_undone(member, monkeypatch):
     def struck(_partitions):
         raise KeyboardInterrupt  # the library has paused it
 

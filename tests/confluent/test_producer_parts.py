@@ -187,7 +187,7 @@ def test_a_handle_without_an_init_still_serves_until_it_is_gone(started):
         started.calls.require_serving()
 
 
-def test_a_call_is_marked_as_broken_off_until_its_end_is_booked(started):
+def test_a_call_is_marked_as_interrupted_until_its_end_is_booked(started):
     started.calls.record_begin()
     started.calls.run(TransactionalRequest.COMMIT, lambda: None, 1.0)
     assert started.calls.may_have_ended

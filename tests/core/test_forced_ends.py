@@ -8,7 +8,7 @@ import pytest
 
 from eos_client.core.forced_ends import (
     ForcedEnd,
-    OpenWork,
+    WorkFacts,
     end_after_failed_callback,
     end_at_close,
     end_at_departure,
@@ -17,7 +17,7 @@ from eos_client.core.forced_ends import (
 from eos_client.core.transaction_lifecycle import NEEDS_REBUILD, NOTHING_SENT, OUTCOME_PENDING, Phase, TransactionState
 
 ALL_WORK = [
-    OpenWork(TransactionState(phase, has_begun), *facts)
+    WorkFacts(TransactionState(phase, has_begun), *facts)
     for phase in Phase
     for has_begun in (False, True)
     for facts in product((False, True), repeat=7)
@@ -25,7 +25,7 @@ ALL_WORK = [
 CHOICES = [end_at_revocation, end_after_failed_callback]
 
 
-def of_phases(phases: tuple[Phase, ...]) -> list[OpenWork]:
+def of_phases(phases: tuple[Phase, ...]) -> list[WorkFacts]:
     return [work for work in ALL_WORK if work.transaction.phase in phases]
 
 

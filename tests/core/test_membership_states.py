@@ -174,11 +174,11 @@ def test_without_a_subscription_there_is_no_group():
 
 
 def test_what_is_assigned_by_hand_is_fenced_by_no_group_until_the_next_subscription():
-    assert not CLASSIC.is_fenced_by_group
-    assert after(Subscribed(("orders",))).is_fenced_by_group
+    assert not CLASSIC.is_assigned_by_group
+    assert after(Subscribed(("orders",))).is_assigned_by_group
     taken_over = after(Subscribed(("orders",)), AssignmentTakenOver())
-    assert (taken_over.is_subscribed, taken_over.is_fenced_by_group) == (True, False)
-    assert after(Subscribed(("bills",)), state=taken_over).is_fenced_by_group
+    assert (taken_over.is_subscribed, taken_over.is_assigned_by_group) == (True, False)
+    assert after(Subscribed(("bills",)), state=taken_over).is_assigned_by_group
 
 
 @pytest.mark.parametrize(
@@ -290,10 +290,10 @@ def test_what_a_replay_owes_follows_from_the_state():
 
 
 def test_what_an_earlier_callback_left_stays_partly_handled_after_another():
-    for broken_off, begun in product(SUBSETS, SUBSETS):
-        state = after(CallbackBegan(broken_off), CallbackInterrupted(), CallbackBegan(begun))
-        assert state.partly_handled == broken_off | begun
-        assert after(CallbackEnded(begun), state=state).partly_handled == broken_off - begun
+    for interrupted, begun in product(SUBSETS, SUBSETS):
+        state = after(CallbackBegan(interrupted), CallbackInterrupted(), CallbackBegan(begun))
+        assert state.partly_handled == interrupted | begun
+        assert after(CallbackEnded(begun), state=state).partly_handled == interrupted - begun
 
 
 class StruckError(Exception):
@@ -314,7 +314,7 @@ class Rebalances(RuleBasedStateMachine):
         self.group = UNJOINED
         self.now_s = self.call_at_s = self.previous_call_at_s = 0.0
         self.steps_left: int | None = None
-        self.was_broken_off = False
+        self.was_interrupted = False
 
     def step(self) -> None:
         if self.steps_left == 0:
@@ -341,7 +341,7 @@ class Rebalances(RuleBasedStateMachine):
             self.tell(CallbackEnded(partitions))
         except StruckError:
             self.state = next_state(self.state, CallbackInterrupted())
-            self.was_broken_off = True
+            self.was_interrupted = True
 
     def follow(self, given: Partitions) -> None:
         if lost := self.state.lost_unnoticed(self.group, self.now_s, given):
@@ -385,13 +385,13 @@ class Rebalances(RuleBasedStateMachine):
     def begin_call(self, steps: int | None) -> None:
         """Begin a call, which makes good first what was interrupted, and is struck after some ``steps``."""
         self.previous_call_at_s, self.call_at_s = self.call_at_s, self.now_s
-        if self.was_broken_off:
+        if self.was_interrupted:
             self.steps_left = None
             self.replay()
         self.steps_left = steps
 
     def replay(self) -> None:
-        self.was_broken_off = False
+        self.was_interrupted = False
         self.tell(ReplayBegan())
         if gone := self.state.due_losses(self.ours):
             self.on_lost(gone)
@@ -456,7 +456,7 @@ class Rebalances(RuleBasedStateMachine):
         try:
             self.replay()
         except StruckError:
-            self.was_broken_off = True
+            self.was_interrupted = True
         self.steps_left = None
 
     @rule(seconds=st.sampled_from([0.1, SESSION_S / 2]))
@@ -489,7 +489,7 @@ class Rebalances(RuleBasedStateMachine):
 
     @invariant()
     def everybody_agrees_on_what_is_ours(self) -> None:
-        if not self.was_broken_off:
+        if not self.was_interrupted:
             assert self.state.assigned == self.heard == self.ours
             assert self.state.partly_handled == NONE
             assert not self.state.callback_interrupted

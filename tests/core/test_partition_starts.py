@@ -290,7 +290,7 @@ def test_a_retained_partition_forgets_where_it_went_on():
     assert (row.next, row.rejects_earlier, row.was_read) == (None, False, False)
 
 
-def test_a_broken_off_call_reports_a_start_that_is_known_to_be_missing():
+def test_an_interrupted_call_reports_a_start_that_is_known_to_be_missing():
     state = after(Assigned(ONLY), StartsFound({P0: None}), Interrupted({P0: 5}), policy=ResetPolicy.ERROR)
     assert state.missing_starts == ONLY
 
@@ -317,5 +317,5 @@ def test_a_rewind_to_the_first_offset_drops_what_came_before_it():
     assert (state.row(P0).next, state.row(P0).fetched_up_to) == (0, 5)
 
 
-def test_at_the_first_offset_nothing_came_before_a_broken_off_call():
+def test_at_the_first_offset_nothing_came_before_an_interrupted_call():
     assert after(Assigned(ONLY), Chosen(P0, 0), Interrupted({P0: -1001})).row(P0).fetched_up_to is None

@@ -411,7 +411,7 @@ class Partitions(RuleBasedStateMachine):
         self.perform_due()
 
     @rule(is_lost=st.booleans())
-    def is_broken_off(self, is_lost: bool) -> None:
+    def is_interrupted(self, is_lost: bool) -> None:
         """A call is interrupted after the library has counted its records as delivered."""
         self.tell(CallBegan(), LibraryCallBegan())
         messages = self.library.take_all()
@@ -528,13 +528,13 @@ class Partitions(RuleBasedStateMachine):
         self.tell(Resumed(frozenset({self.data.draw(st.sampled_from(sorted(self.state.paused)))})))
         self.perform_due()
 
-    @rule(is_broken_off=st.booleans())
-    def pauses_all(self, is_broken_off: bool) -> None:
+    @rule(is_interrupted=st.booleans())
+    def pauses_all(self, is_interrupted: bool) -> None:
         pausing = self.state.pausable
         self.tell(CallBegan(), PauseOfAllBegan(), LibraryPauses(pausing))
         self.library.pause(pausing)
-        if is_broken_off:
-            self.is_broken_off(is_lost=True)
+        if is_interrupted:
+            self.is_interrupted(is_lost=True)
             return
         self.tell(LibraryCallBegan())
         self.receive(self.library.take_all(), is_answered=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import eos_client
 from eos_client.errors import EosError, UnknownOutcomeError
-from tests.clients.broken_off import StepStrike, StrikeError, strides, struck_runs
+from tests.clients.struck_steps import StepStrike, StrikeError, strides, struck_runs
 from tests.databases.stage import Stage
 from tests.databases.test_database_blocks import Worker, has_all
 

@@ -55,11 +55,11 @@ def test_a_rebuild_that_a_signal_broke_off_fences_no_later_one(stage, interrupt)
     inits, overtaken = Inits(), threading.Event()
     producer = stage.producer(factory=inits.factory, transactional_id=stage.group)
 
-    def broken_off():
+    def interrupted():
         interrupt()
         overtaken.wait(OVERTAKING_S)
 
-    inits.before_the_next(broken_off)
+    inits.before_the_next(interrupted)
     with pytest.raises(BrokenOffError):
         producer.adapter.rebuild()
     producer.adapter.rebuild()
@@ -114,11 +114,11 @@ def test_an_init_that_was_overdue_and_takes_effect_late_costs_one_transaction(st
 def test_an_init_that_a_closed_producer_has_left_behind_costs_its_successor_one_transaction(stage, interrupt, end):
     inits, released = Inits(), threading.Event()
 
-    def broken_off():
+    def interrupted():
         interrupt()
         released.wait(3 * WAIT_S)
 
-    inits.before_the_next(broken_off)
+    inits.before_the_next(interrupted)
     settings = {"bootstrap.servers": stage.bootstrap, "transactional.id": stage.group}
     closed = EosProducer(settings, factory=inits.factory)
     with pytest.raises(BrokenOffError):

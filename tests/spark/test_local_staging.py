@@ -66,7 +66,7 @@ def test_of_two_drivers_that_stage_a_batch_at_once_the_first_to_be_through_count
     assert late == first[0]
 
 
-def test_an_attempt_that_was_broken_off_counts_for_nothing(spark, stage, folder):
+def test_an_attempt_that_was_interrupted_counts_for_nothing(spark, stage, folder):
     half = folder / "0" / "0123"
     half.mkdir(parents=True)
     (half / "part-0.parquet").write_bytes(b"half")

@@ -12,8 +12,8 @@ import pytest
 from eos_client import Outcome
 from eos_client.clients import block_state, transaction_block
 from eos_client.errors import EosError, TransactionStateError
-from tests.clients.broken_off import StepStrike, StrikeError, struck_runs
 from tests.clients.simulated_stage import GROUP, SINK, SimulatedStage
+from tests.clients.struck_steps import StepStrike, StrikeError, struck_runs
 from tests.interruption import BrokenOffError, interrupting
 
 _OUR_STEPS = {
@@ -148,7 +148,7 @@ def closing_the_producer(application):
     application.finishes()
 
 
-def broken_off(first, strike, steps=None):
+def interrupted(first, strike, steps=None):
     application = Application()
     with strike.armed(steps):
         application.does(lambda: first(application))
@@ -156,7 +156,7 @@ def broken_off(first, strike, steps=None):
 
 
 def strike_steps(first, then, *, begin, by):
-    runs = struck_runs(partial(broken_off, first), by, first=begin, kind=BlockStrike, steps_min=101)
+    runs = struck_runs(partial(interrupted, first), by, first=begin, kind=BlockStrike, steps_min=101)
     for application, strike in runs:
         assert strike.struck
         if application.blocks:
@@ -176,25 +176,25 @@ def begins(by):
 
 
 @pytest.mark.parametrize("begin", [1, 2])
-def test_the_next_block_after_one_that_was_broken_off_at_any_step_is_entered(begin):
+def test_the_next_block_after_one_that_was_interrupted_at_any_step_is_entered(begin):
     strike_steps(Application.first_block, next_block, begin=begin, by=2)
 
 
 @begins(5)
 @pytest.mark.parametrize("first", FIRST[1:], ids=lambda first: first.__name__)
-def test_the_next_block_after_one_in_a_loop_or_wrapper_that_was_broken_off_is_entered(first, begin):
+def test_the_next_block_after_one_in_a_loop_or_wrapper_that_was_interrupted_is_entered(first, begin):
     strike_steps(first, next_block, begin=begin, by=5)
 
 
 @begins(4)
 @pytest.mark.parametrize("then", THEN, ids=lambda then: then.__name__)
-def test_the_next_call_after_a_broken_off_block_resolves_its_outcome(then, begin):
+def test_the_next_call_after_an_interrupted_block_resolves_its_outcome(then, begin):
     strike_steps(Application.first_block, then, begin=begin, by=4)
 
 
 @begins(4)
 @pytest.mark.parametrize("closing", CLOSING, ids=lambda closing: closing.__name__)
-def test_closing_a_client_after_a_block_that_was_broken_off_tells_its_outcome(closing, begin):
+def test_closing_a_client_after_a_block_that_was_interrupted_tells_its_outcome(closing, begin):
     strike_steps(Application.first_block, closing, begin=begin, by=4)
 
 

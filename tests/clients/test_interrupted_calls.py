@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition
 from eos_client import EosConsumer, EosProducer, Outcome
 from eos_client.errors import TransactionStateError
 from eos_client.testing.simulator import SimulatedCluster
-from tests.clients.broken_off import StrikeError, strides, struck_calls, struck_runs
+from tests.clients.struck_steps import StrikeError, strides, struck_calls, struck_runs
 from tests.support.protocols import BY_COORDINATOR
 
 PARTITIONS, EACH = 2, 40

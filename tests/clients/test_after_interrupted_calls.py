@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from tests.clients.broken_off import StepStrike, strides, struck_runs
-from tests.clients.test_broken_off_calls import EACH, PARTITIONS, ReadingApplication
+from tests.clients.struck_steps import StepStrike, strides, struck_runs
+from tests.clients.test_interrupted_calls import EACH, PARTITIONS, ReadingApplication
 from tests.support.protocols import BY_COORDINATOR
 
 EVERY_STEP = 83
@@ -28,7 +28,7 @@ class Reading(ReadingApplication):
             self.in_hand += self.consumer.consume(self.taken - len(self.in_hand), 0.05)
         self.take(self.in_hand)
 
-    def broken_off(self, call, strike, steps=None):
+    def interrupted(self, call, strike, steps=None):
         act = self.polls if call == "poll" else self.consumes(3)
         with strike.armed(steps):
             self.does(act)
@@ -51,10 +51,10 @@ class Reading(ReadingApplication):
         return found
 
 
-def broken_off(protocol: str, call: str, first: int, *, stage: Any = Reading) -> Iterator[tuple[Any, StepStrike]]:
+def interrupted(protocol: str, call: str, first: int, *, stage: Any = Reading) -> Iterator[tuple[Any, StepStrike]]:
     """For each step: an application of ``stage`` whose call was struck there, and the strike."""
     return struck_runs(
-        lambda strike, steps=None: stage(protocol).broken_off(call, strike, steps), EVERY_STEP, first=first
+        lambda strike, steps=None: stage(protocol).interrupted(call, strike, steps), EVERY_STEP, first=first
     )
 
 
@@ -67,8 +67,8 @@ from_the_first = strides(EVERY_STEP)
 @every_call
 @every_protocol
 @pytest.mark.parametrize("offset", [0, 20])
-def test_a_seek_after_a_broken_off_call_sets_the_next_record(protocol, call, first, offset):
-    for reader, strike in broken_off(protocol, call, first):
+def test_a_seek_after_an_interrupted_call_sets_the_next_record(protocol, call, first, offset):
+    for reader, strike in interrupted(protocol, call, first):
         reader.consumer.seek(reader.place(offset))
         reader.seen[reader.partition].clear()
         reader.reads_to_the_end()
@@ -79,7 +79,7 @@ def test_a_seek_after_a_broken_off_call_sets_the_next_record(protocol, call, fir
 @every_call
 @every_protocol
 def test_records_that_a_seek_goes_back_before_are_not_committed(protocol, call, first):
-    for reader, strike in broken_off(protocol, call, first):
+    for reader, strike in interrupted(protocol, call, first):
         reader.consumer.seek(reader.place(0))
         with suppress(KafkaException):  # where nothing else is in hand
             reader.consumer.commit(asynchronous=False)
@@ -90,8 +90,8 @@ def test_records_that_a_seek_goes_back_before_are_not_committed(protocol, call, 
 @from_the_first
 @every_call
 @every_protocol
-def test_records_put_back_after_a_broken_off_call_are_delivered_again(protocol, call, first):
-    for reader, strike in broken_off(protocol, call, first):
+def test_records_put_back_after_an_interrupted_call_are_delivered_again(protocol, call, first):
+    for reader, strike in interrupted(protocol, call, first):
         came = [(partition, list(offsets)) for partition, offsets in reader.seen.items()]
         reader.consumer.adapter.put_back(reader.in_hand)
         for message in reader.in_hand:
@@ -104,8 +104,8 @@ def test_records_put_back_after_a_broken_off_call_are_delivered_again(protocol, 
 @from_the_first
 @every_call
 @every_protocol
-def test_position_after_a_broken_off_call_is_the_next_record(protocol, call, first):
-    for reader, strike in broken_off(protocol, call, first):
+def test_position_after_an_interrupted_call_is_the_next_record(protocol, call, first):
+    for reader, strike in interrupted(protocol, call, first):
         told = {p.partition: p.offset for p in reader.consumer.position([TopicPartition("in", p) for p in (0, 1)])}
         known = {partition: offset for partition, offset in told.items() if offset >= 0}
         came = reader.next_offsets()
@@ -124,8 +124,8 @@ class ByHand(Reading):
 @every_call
 @every_protocol
 @pytest.mark.parametrize("assigns", ["assign", "incremental_assign"])
-def test_a_manual_assignment_after_a_broken_off_call_sets_the_next_record(protocol, call, first, assigns):
-    for reader, strike in broken_off(protocol, call, first, stage=ByHand):
+def test_a_manual_assignment_after_an_interrupted_call_sets_the_next_record(protocol, call, first, assigns):
+    for reader, strike in interrupted(protocol, call, first, stage=ByHand):
         if assigns == "assign":
             reader.consumer.assign([reader.place(20)])
         else:
@@ -137,7 +137,7 @@ def test_a_manual_assignment_after_a_broken_off_call_sets_the_next_record(protoc
 @from_the_first
 @every_call
 @every_protocol
-def test_a_seek_in_a_callback_of_a_broken_off_call_sets_the_next_record(protocol, call, first):
+def test_a_seek_in_a_callback_of_an_interrupted_call_sets_the_next_record(protocol, call, first):
     seeks: list[object] = []
 
     class Seeking(Reading):
@@ -152,7 +152,7 @@ def test_a_seek_in_a_callback_of_a_broken_off_call_sets_the_next_record(protocol
             self.consumer.seek(self.place(0))
             self.through = True
 
-    for reader, strike in broken_off(protocol, call, first, stage=Seeking):
+    for reader, strike in interrupted(protocol, call, first, stage=Seeking):
         if reader.through and strike.struck:
             seeks.append(strike.number)
             assert reader.next_offsets()[reader.partition] == 0, f"step {strike.number}, {strike.struck}"
