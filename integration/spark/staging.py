@@ -49,9 +49,9 @@ class Stage:
 
 def _choose(batch: CheckpointFolder, attempt: str) -> str:
     """Choose ``attempt`` for ``batch`` unless one was chosen; returns the chosen attempt."""
-    is_broken_off = batch.line(_CHOICE) == ""
+    is_interrupted = batch.line(_CHOICE) == ""
     try:
-        batch.write(_CHOICE, attempt, replaces=is_broken_off)
+        batch.write(_CHOICE, attempt, replaces=is_interrupted)
     except Exception:
         if chosen := batch.line(_CHOICE):
             return chosen

@@ -1,4 +1,4 @@
-"""A micro-batch of the Spark sink that is broken off and run again: what is in each slot, and in the ledger.
+"""A micro-batch of the Spark sink that is interrupted and run again: what is in each slot, and in the ledger.
 
 What a slot does is asked of `decide_slot`, which decides it for a task.
 """
@@ -30,7 +30,7 @@ def _written(entry: LedgerEntry) -> LedgerEntry:
 
 
 def slots() -> str:
-    """Draw the ledger before the batch, the attempt that was broken off, the ledger then, and the second attempt."""
+    """Draw the ledger before the batch, the attempt that was interrupted, the ledger then, and the second attempt."""
     before = [LedgerEntry(_BATCH, _IDENTITY)] * _SLOTS
     between = [*map(_written, before[:_KILLED_AFTER]), *before[_KILLED_AFTER:]]
     after = list(map(_written, between))

@@ -358,3 +358,14 @@ def test_a_block_that_another_thread_ends_is_aborted_and_not_committed_without_i
     assert [block.outcome for block in blocks] == [Outcome.ABORTED]
     stage.copy_the_rest(producer, consumer)
     assert stage.outputs == stage.inputs
+
+
+def test_an_inner_block_is_refused_again_once_the_outer_one_was_used(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as outer:
+        for _ in range(2):
+            with pytest.raises(TransactionStateError):
+                producer.transaction(consumer).__enter__()
+            outer.produce(SINK, b"used")
+    assert outer.outcome is Outcome.COMMITTED
+    assert stage.outputs == [b"used", b"used"]

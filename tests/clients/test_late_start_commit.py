@@ -11,6 +11,7 @@ import pytest
 
 from eos_client import EosConfig, EosProducer, ExactlyOnceLoop, Outcome
 from eos_client.clients.transaction_session import TransactionSession
+from eos_client.core.model import UNJOINED, InputPartition, InputPosition
 from eos_client.errors import (
     AbortableError,
     ClusterUnfitError,
@@ -20,6 +21,7 @@ from eos_client.errors import (
     TransactionStateError,
     WrongThreadError,
 )
+from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.clients.test_latest_start import closing_the_gate
 from tests.support.protocols import PROTOCOLS
@@ -234,3 +236,19 @@ def test_a_start_whose_commit_fails_while_records_are_fetched_is_committed_in_th
         assert stage.cluster.committed(GROUP) == {}
     stage.copy_until(producer, consumer, lambda: stage.committed() == 4)
     assert stage.outputs == NEW
+
+
+def test_no_start_is_committed_inside_a_step_of_a_transaction(stage: SimulatedStage) -> None:
+    stage.cluster.create_topic("late")
+    producer, consumer = stage.producer(), stage.subscribed(**LATEST)
+    producer.transaction(consumer)
+    stage.wait_for(lambda: stage.cluster.committed(GROUP), lambda: consumer.consume(10, 0.1))
+    session, starts = producer.session(consumer), {InputPartition("late", 0): InputPosition(7, 7, UNJOINED)}
+
+    def commit() -> str | None:
+        return session.commit_starts(starts, consumer.adapter.snapshot())
+
+    assert session.call_guard.run_transaction_step(commit) == "another transaction is open, or is being ended"
+    assert PartitionKey("late", 0) not in stage.cluster.committed(GROUP)
+    assert commit() is None
+    assert stage.cluster.committed(GROUP)[PartitionKey("late", 0)] == 7

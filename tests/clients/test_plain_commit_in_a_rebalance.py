@@ -15,7 +15,7 @@ from eos_client.observe import CommitRefused
 from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.clients.simulated_stage import GROUP, SOURCE, SimulatedStage
 from tests.support.interception import close_the_gate
-from tests.support.protocols import COOPERATIVE, PROTOCOLS
+from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 
 Request = Callable[[EosConsumer, list[Any]], dict[str, Any]]
 
@@ -141,3 +141,29 @@ def test_offsets_of_an_interrupted_commit_are_not_committed_later():
     with pytest.raises(ZeroDivisionError):
         consumer.close()
     assert stage.committed() is None
+
+
+@pytest.mark.parametrize("protocol", [EAGER, COOPERATIVE])
+def test_a_commit_that_raised_is_not_sent_by_a_later_revocation(protocol):
+    stage = SimulatedStage(protocol)
+    consumer = stage.subscribed()
+    stage.collect(consumer, 4)
+    stage.cluster.refuse("OffsetCommit", "GROUP_AUTHORIZATION_FAILED")
+    with pytest.raises(KafkaException):
+        consumer.commit(asynchronous=False)
+    stage.cluster.revoke((SOURCE, 1))
+    stage.wait_for(lambda: stage.named("partitions_revoked"), lambda: consumer.poll(0.1))
+    assert stage.cluster.committed(GROUP) == {}
+
+
+def test_what_was_stored_before_a_partition_left_is_not_committed_when_it_is_back():
+    stage = SimulatedStage(COOPERATIVE)
+    consumer = stage.subscribed(enable_auto_offset_store=False)
+    for record in stage.collect(consumer, 4):
+        consumer.store_offsets(message=record)
+    stage.cluster.revoke((SOURCE, 1))
+    stage.wait_for(lambda: stage.named("partitions_revoked"), lambda: consumer.poll(0.1))
+    stage.cluster.give_back()
+    stage.wait_for(lambda: len(consumer.assignment()) == 2, lambda: consumer.poll(0.1))
+    consumer.commit(asynchronous=False)
+    assert list(stage.cluster.committed(GROUP)) == [(SOURCE, 0)]
