@@ -156,11 +156,15 @@ class RealEnvironment(Environment):
     def took(self, member: ApplicationMember, place: Place) -> int:
         """Note that a record was handed over.
 
-        Only within one process of a single member is it known which record is due, without asking the broker.
+        Only within one process of a single member is it known which record is due, without asking the broker. One
+        beyond that is right if the group has committed that far: after a seek back, and a rebalance.
         """
-        self._seen_at.setdefault(place[0], place[1])
-        known = (member.process, place[0]) in self.oracle.due and len(self.members) == 1
-        floor = self._firsts[place[0]] if known else place[1]
+        partition, offset = place
+        self._seen_at.setdefault(partition, offset)
+        due = self.oracle.due.get((member.process, partition)) if len(self.members) == 1 else None
+        floor = offset if due is None else self._firsts[partition]
+        if due is not None and offset > due:
+            floor = max(floor, self.committed().get(partition, 0))
         return self.oracle.took(member.process, place, committed=floor)
 
     def watch(self) -> None:
