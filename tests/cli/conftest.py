@@ -17,6 +17,7 @@ import structlog
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from eos_client import EosConsumer, EosProducer
 from eos_client.cli import main
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.admin.topic_records import StoredRecord, TopicLoader, read_topic
@@ -55,7 +56,8 @@ def clients_in_use() -> list[Any]:
     """The library's clients that nobody has closed, also those that wait for the garbage collector."""
     in_use = []
     for client in gc.get_objects():
-        if isinstance(client, AdminClient | Producer | Consumer):
+        is_wrapper = isinstance(client, EosConsumer | EosProducer)  # whose own clients are found as well
+        if isinstance(client, AdminClient | Producer | Consumer) and not is_wrapper:
             with suppress(RuntimeError):  # it was closed
                 client.assignment() if isinstance(client, Consumer) else client.poll(0)
                 in_use.append(client)
