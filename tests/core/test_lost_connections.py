@@ -13,6 +13,10 @@ def test_a_request_may_have_been_sent_twice_after_a_loss_or_in_doubt(
     assert LostConnections(losses, understood).may_have_sent_twice(since) is may_have
 
 
+def test_every_loss_counts_since_the_handle_was_built() -> None:
+    assert LostConnections(losses=1, is_understood=True).may_have_sent_twice()
+
+
 @pytest.mark.parametrize("understood", [True, False])
 @pytest.mark.parametrize("losses", [0, 1])
 def test_only_a_reported_loss_explains_a_fence_or_overtakes_offsets(losses: int, understood: bool) -> None:
