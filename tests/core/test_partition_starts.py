@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from eos_client.core.model import NO_PARTITIONS
+from eos_client.core.model import NO_PARTITIONS, CommittedOffset
 from eos_client.core.partition_events import (
     Aborted,
     Assigned,
@@ -151,6 +151,11 @@ def test_with_latest_a_missing_offset_stays_unknown_until_the_end_is_committed()
     assert (state.unknown_starts, state.due_end_commits(ONLY)) == (ONLY, {P0: 7})
     state = after(committed(7), state=state)
     assert (state.unknown_starts, state.due_end_commits(ONLY)) == (NO_PARTITIONS, {})
+
+
+def test_with_latest_other_offsets_count_beside_a_missing_one():
+    found = StartsFound({P0: None, P1: CommittedOffset(3, "")})
+    assert after(Assigned(BOTH), found, policy=LATEST).unknown_starts == ONLY
 
 
 def test_no_end_is_committed_where_the_group_has_an_offset():
