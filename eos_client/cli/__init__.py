@@ -1,4 +1,4 @@
-"""The ``eos-client`` program: run, demo, demo-spark, broker, topic, tail, redrive, status, txn, doctor.
+"""The ``eos-client`` program: init, run, demo, demo-spark, broker, topic, tail, redrive, status, txn, doctor.
 
 typer and rich come with the extra ``[cli]``. Nothing here imports them before :func:`main` has looked for them, so
 that a plain install answers with one line instead of a traceback.

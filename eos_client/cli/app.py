@@ -21,6 +21,7 @@ from eos_client.cli.failures import CommandLineError, exit_code_table, failures_
 from eos_client.cli.logs import LogFormat, LogStream, configure_logs
 from eos_client.cli.offsets import DatabaseAccess, export_offsets, release_offsets, set_offsets, show_offsets
 from eos_client.cli.progress import progress_of
+from eos_client.cli.project import create_project
 from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.relay import OutboxOptions, relay_config, run_relay
 from eos_client.cli.run import run_loop
@@ -274,6 +275,26 @@ def _require_one_record(*, keep_key: bool, batch: bool) -> None:
         raise CommandLineError(
             "--keep-key: an output of a batch belongs to no single record. Leave it out, and yield "
             "OutputRecord(key=record.key(), value=...)"
+        )
+
+
+@app.command("init")
+def init_command(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The folder, the consumer group and the Kubernetes objects.")
+    ],
+    verbose: Verbose = False,
+) -> None:
+    """Start a project: a worker, its test, an image, manifests, a dashboard and alerts, in a new folder.
+
+    The name of each file is printed on stdout. Nothing that exists is changed.
+    """
+    with _reported(verbose=verbose):
+        for path in create_project(name, Path()):
+            print(path)
+        print(
+            f"eos-client: next: cd {name}, pip install -r requirements-test.txt, python -m pytest",
+            file=sys.stderr,
         )
 
 

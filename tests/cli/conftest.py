@@ -71,16 +71,16 @@ def _signals_as_at_a_terminal() -> None:
 
 
 class Command:
-    """One ``eos-client`` process with what it printed; ended with the test."""
+    """One ``eos-client`` process with what it printed, kept in ``folder``; ended with the test."""
 
-    def __init__(self, arguments: list[str], folder: Path) -> None:
+    def __init__(self, arguments: list[str], folder: Path, *, cwd: Path | None = None) -> None:
         self.out_path, self.err_path = folder / f"{uuid4().hex}.out", folder / f"{uuid4().hex}.err"
         with self.out_path.open("w") as out, self.err_path.open("w") as err:
             self.process = subprocess.Popen(
                 [sys.executable, "-X", "faulthandler", *arguments],
                 stdout=out,
                 stderr=err,
-                cwd=folder,
+                cwd=cwd or folder,
                 preexec_fn=_signals_as_at_a_terminal,  # noqa: PLW1509
             )
 

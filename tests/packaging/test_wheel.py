@@ -62,6 +62,14 @@ def test_every_source_file_of_the_package_is_in_the_wheel(wheel):
     assert source - set(wheel.namelist()) == set()
 
 
+def test_the_files_of_a_new_project_are_real_files_in_the_wheel(wheel):
+    template = REPOSITORY / "eos_client" / "cli" / "project_files"
+    files = [path for path in template.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert {"Dockerfile", ".dockerignore", "eos-client-alerts.yaml"} < {path.name for path in files}
+    for path in files:
+        assert wheel.read(path.relative_to(REPOSITORY).as_posix()) == path.read_bytes()
+
+
 def test_nothing_but_the_package_slips_in(wheel):
     strange = [
         name
