@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[1]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
 # The change log speaks of names as they were.
 PRESENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
-SOURCE_ROOTS = ("", "eos_client", "integration/spark", "tests", "tests/spark")
+SOURCE_ROOTS = ("", "eos_client", "eos_client/cli/project_files", "integration/spark", "tests", "tests/spark")
 
 
 def prose(page: Path) -> str:

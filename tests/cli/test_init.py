@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -27,8 +28,11 @@ from eos_client.testing.broker_settings import DEFAULT_VERSION
 from eos_client.testing.free_ports import free_ports
 from tests.cli.conftest import Cluster, Command
 from tests.observability.test_monitoring_files import ALERTS_FILE, DASHBOARD_FILE
+from tests.support.code_blocks import REPOSITORY, code_blocks
 from tests.support.waiting import wait_for
 
+PAGE = REPOSITORY / "docs" / "how-to" / "start-a-project.md"
+SCALING = REPOSITORY / "docs" / "how-to" / "scale-by-lag.md"
 KUBERNETES_VERSION = "1.30"
 LONG_NAME = "a" * 52
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
@@ -217,6 +221,31 @@ def test_the_loop_by_hand_fails_because_it_doubles_and_loses_orders(project: Pat
     assert "1 failed, 1 passed" in said
     few = r"\[b'invoice for order-\d+'(?:, b'invoice for order-\d+'){0,9}\]"
     assert re.search(rf"^E +AssertionError: assert \({few}, {few}\) == \(\[\], \[\]\)", said, re.MULTILINE), said
+
+
+def test_the_first_steps_of_the_page_lead_to_a_test_that_passes(tmp_path: Path) -> None:
+    _, steps = [block.code for block in code_blocks(PAGE, "sh")]
+    installing = "python -m pip install -r requirements-test.txt\n"
+    assert installing in steps
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["sh", "-ec", steps.replace(installing, "")],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 passed, 1 xfailed" in ran.stdout
+
+
+def test_the_page_lists_every_file(project: Path) -> None:
+    listed = re.findall(r"^\| `([^`]+)` \|", PAGE.read_text(), re.MULTILINE)
+    folders = tuple(name for name in listed if name.endswith("/"))
+    shown = {name for name in files_in(project) if not name.startswith((".", *folders))}
+    assert shown == set(listed) - set(folders)
 
 
 @pytest.mark.parametrize("name", ["a", LONG_NAME])
@@ -418,6 +447,13 @@ def test_the_scaled_object_fits_its_schema_and_goes_by_the_worker_s_group(projec
     assert given["bootstrapServers"] == cluster_access(None, None, project / "kafka.toml", profile).bootstrap_servers
     assert (given["consumerGroup"], given["topic"]) == (option(project, "--group"), option(project, "--from"))
     assert given["offsetResetPolicy"] == settings["auto.offset.reset"]
+
+
+def test_the_scaled_object_of_the_page_is_that_of_the_project(project: Path) -> None:
+    (block,) = code_blocks(SCALING, "yaml")
+    (written,) = documents(project / "kubernetes" / "keda.yaml")
+    del written["metadata"]["labels"]
+    assert yaml.safe_load(block.code) == written
 
 
 def test_a_parameter_that_keda_does_not_know_is_noticed(project: Path) -> None:

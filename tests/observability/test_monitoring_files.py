@@ -111,8 +111,20 @@ def test_every_panel_has_a_title_a_description_a_unit_and_a_place_of_its_own():
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
 def test_every_alert_says_how_bad_it_is_what_happened_and_what_to_do(rule):
     assert rule["labels"]["severity"] in {"warning", "critical"}
-    assert rule["annotations"].keys() == {"summary", "action"}
+    assert rule["annotations"].keys() == {"summary", "action", "runbook_url"}
     named = set(re.findall(r"eos_\w+", " ".join(rule["annotations"].values())))
+    assert named - SERIES.keys() - {name.rpartition("_")[0] for name in SERIES} == set()
+
+
+def test_each_alert_leads_to_its_own_section_of_the_runbooks_and_back():
+    headings = re.findall(r"^## (.+)$", (REPOSITORY / "docs" / "how-to" / "alerts.md").read_text(), re.MULTILINE)
+    assert headings == [rule["alert"] for rule in RULES]
+    expected = [f"docs/how-to/alerts.md#{heading.lower()}" for heading in headings]
+    assert [rule["annotations"]["runbook_url"] for rule in RULES] == expected
+
+
+def test_the_runbooks_name_metrics_that_exist():
+    named = set(re.findall(r"`(eos_\w+)`", (REPOSITORY / "docs" / "how-to" / "alerts.md").read_text()))
     assert named - SERIES.keys() - {name.rpartition("_")[0] for name in SERIES} == set()
 
 
