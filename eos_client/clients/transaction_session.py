@@ -554,6 +554,9 @@ class TransactionSession:
         return TransactionEvent.SERVED
 
     def _decide(self, steps: StepState) -> TransactionEvent | None:
+        if replaced := self.consumer.state.replaced_topics:  # its records have no offsets that could be committed
+            steps.abort_reason = f"the input topic {min(replaced)!r} was deleted and created again"
+            return TransactionEvent.DECIDED_ABORT
         try:
             ruling, snapshot = steps.decided = self._ruling(inside_revoke=steps.inside_revoke)
         except EndedMeanwhileError:

@@ -77,6 +77,20 @@ def test_records_in_hand_of_a_topic_that_was_replaced_are_not_committed_for_the_
     assert stage.outputs == []
 
 
+@EITHER_WAY
+def test_a_topic_that_was_replaced_while_a_block_ends_aborts_it(stage, topic):
+    producer, consumer = stage.producer(), subscribed(stage, topic)
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 2 * OLD):
+            txn.produce(SINK, record.value())
+        replace(stage)
+        logs_the_change(consumer)
+    assert (txn.outcome, txn.reason) == (Outcome.ABORTED, f"the input topic '{SOURCE}' was deleted and created again")
+    assert (stage.cluster.committed(GROUP), stage.outputs) == ({}, [])
+    with pytest.raises(InputPositionError, match=REPLACED):
+        consumer.poll(0.1)
+
+
 def test_a_matched_topic_that_was_replaced_after_its_partitions_left_is_an_error_too(stage):
     producer, consumer = stage.producer(), subscribed(stage, PATTERN)
     stage.copy_the_rest(producer, consumer)

@@ -197,6 +197,15 @@ def test_a_call_is_marked_as_interrupted_until_its_end_is_booked(started):
     assert started.calls.began_at is None
 
 
+def test_no_commit_of_an_earlier_transaction_may_take_effect_in_the_next(started):
+    started.calls.record_begin()
+    started.calls.run(TransactionalRequest.COMMIT, lambda: None, 1.0)
+    assert started.calls.commit_may_take_effect
+    started.calls.record_end(TransactionalRequest.COMMIT)
+    started.calls.record_begin()
+    assert not started.calls.commit_may_take_effect
+
+
 def test_a_failed_call_of_a_transaction_is_remembered_as_why_it_can_only_be_aborted(started):
     started.calls.record_begin()
     failure = started.calls.with_effect(AbortableError("on purpose"))

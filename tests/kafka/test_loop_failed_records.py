@@ -125,6 +125,7 @@ class NotUtf8(str):
         return b"\xff\xfe"
 
 
+@pytest.mark.soak
 def test_a_header_whose_name_is_no_utf8_costs_no_record_and_no_process(kafka_broker):
     headers = [("a", b"1"), (NotUtf8(), b"2"), ("b", b"3")]
     repaired = [("a", b"1"), ("\N{REPLACEMENT CHARACTER}", b"2"), ("b", b"3")]
