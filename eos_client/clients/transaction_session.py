@@ -270,7 +270,7 @@ class TransactionSession:
         are treated as after an abort, and the group's offsets are read again to see whether it took effect. Raises
         errors that a retry cannot fix.
         """
-        is_in_transaction = self.state.has_begun or self.producer.calls.began_at is not None  # one by hand
+        is_in_transaction = self.state.has_begun or self.producer.calls.has_begun
         is_closed = self._is_closing or self.is_over
         if is_closed or is_in_transaction or self._has_unreported_end or self.call_guard.is_working:
             return "the producer was closed" if is_closed else "another transaction is open, or is being ended"

@@ -351,27 +351,27 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._pace.end()
             return
         if ended is not None:
-            ending, work, brings_progress = ended
-            self._record_outcome(ending, work, brings_progress=brings_progress)
+            ending, partitions, brings_progress = ended
+            self._record_outcome(ending, partitions, brings_progress=brings_progress)
 
     def _work_and_end(self) -> tuple[Ending, Partitions, bool] | None:
         """Return how the transaction has ended, of which partitions, and whether that shows which records were refused.
 
         None while it is open, or if its end was recorded here.
         """
-        brings_progress, work = False, None
+        brings_progress, partitions = False, None
         try:
             batch = self._next_batch()
             self._apply_endings()  # a revocation may have ended the transaction
             self._work_on(batch)
             if not self._is_due():
                 return None
-            work = frozenset(self._consumer_adapter.positions)
+            partitions = frozenset(self._consumer_adapter.positions)
             ending = self.session.end()
         except errors.UnknownOutcomeError as error:
             if self.session.has_unprocessed_work:  # a signal handler has raised it while outputs were written
-                work = frozenset(self._consumer_adapter.positions)
-                return self.session.abort(str(error)), work, False
+                partitions = frozenset(self._consumer_adapter.positions)
+                return self.session.abort(str(error)), partitions, False
             self._record_unknown_outcome(error)
             return None
         except StoppedMeanwhileError as error:
@@ -382,9 +382,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             return None
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             brings_progress = isinstance(error, RefusedRecordsError)
-            work = work or frozenset(self._consumer_adapter.positions)
+            partitions = partitions or frozenset(self._consumer_adapter.positions)
             ending = self.session.recover(error)
-        return ending, work, brings_progress
+        return ending, partitions, brings_progress
 
     def _record_unknown_outcome(self, error: errors.UnknownOutcomeError) -> None:
         """Report that nothing can show what became of a commit: its records are another member's by now."""
@@ -454,7 +454,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         endings = self.session.endings
         self._failed.apply_endings(endings.commits, endings.aborts, self._consumer_adapter.membership.state.assigned)
 
-    def _record_outcome(self, ending: Ending, work: Partitions, *, brings_progress: bool) -> None:
+    def _record_outcome(self, ending: Ending, partitions: Partitions, *, brings_progress: bool) -> None:
         """Record how a transaction ended; ``brings_progress``: an abort shows which records were refused."""
         self._apply_endings()
         if ending.outcome is Outcome.SKIPPED:
@@ -469,10 +469,10 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         elif not cost.records:
             pass  # offsets without records: the next look repeats their commit
         elif brings_progress or self._can_shrink(cost):
-            self._shutdown.expect_redelivery(cost.records, work)
+            self._shutdown.expect_redelivery(cost.records, partitions)
             self._aborts.progress()
         else:
-            self._aborts.aborted(work, self._consumer_adapter.membership.state.assigned, cost, ending.reason)
+            self._aborts.aborted(partitions, self._consumer_adapter.membership.state.assigned, cost, ending.reason)
             self._pause()
 
     def _can_shrink(self, cost: TransactionCost) -> bool:
@@ -495,7 +495,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _drain(self) -> None:
         """Commit the open transaction, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
-        work = frozenset(self._consumer_adapter.positions)
+        partitions = frozenset(self._consumer_adapter.positions)
         try:
             ending = self._end_once_the_gate_is_open()
         except errors.UnknownOutcomeError as error:
@@ -507,7 +507,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if ending.outcome is Outcome.COMMITTED:
             self._shutdown.committed(cost.records)
         elif ending.outcome is Outcome.ABORTED and self._can_shrink(cost):
-            self._shutdown.expect_redelivery(cost.records, work)
+            self._shutdown.expect_redelivery(cost.records, partitions)
 
     def _end_once_the_gate_is_open(self) -> Ending:
         ending = self.session.end()

@@ -79,6 +79,11 @@ class BoundedCalls:
         return 0.0 if self.began_at is None else self.clock() - self.began_at
 
     @property
+    def has_begun(self) -> bool:
+        """Whether a transaction has begun and not ended, by a session or by hand, even if it can only be aborted."""
+        return self.began_at is not None
+
+    @property
     def transaction_failure(self) -> errors.AbortableError | errors.RebuildProducerError | None:
         """The error after which the open transaction can only be aborted, kept until the abort.
 
@@ -92,7 +97,7 @@ class BoundedCalls:
     @property
     def has_open_transaction(self) -> bool:
         """Whether a transaction was begun that a commit or an abort could still end."""
-        return self.began_at is not None and self.blocking_error is None
+        return self.has_begun and self.blocking_error is None
 
     @property
     def may_have_ended(self) -> bool:
@@ -101,7 +106,7 @@ class BoundedCalls:
         True after an asynchronous exception while the end was under way, or between the end and the return.
         """
         is_interrupted = self.blocking_error is not None and self.blocking_error is self._interrupted_error
-        return is_interrupted or self.began_at is None
+        return is_interrupted or not self.has_begun
 
     def record_begin(self) -> None:
         """Record that a transaction has begun."""
@@ -316,7 +321,7 @@ class BoundedCalls:
             transaction_age_s=self.transaction_age_s,
             transaction_timeout_s=library.transaction_timeout_s,
             generated_id=library.id_is_generated,
-            transaction_open=self.began_at is not None,
+            transaction_open=self.has_begun,
             group_fenced=self._group_fenced,
             topics_may_leave=error is not None and is_of_matched_topics(self.by_pattern_alone, error.str()),
             init_abandoned=self.recovers_from_own_fence and library.abandoned_inits.may_explain_fence,
@@ -346,7 +351,7 @@ class BoundedCalls:
         """Return ``error``, and record its effect on later calls."""
         if isinstance(error, (errors.RebuildProducerError, errors.ProducerFencedError, errors.FatalClientError)):
             self.block_calls(error)
-        elif isinstance(error, errors.AbortableError) and self.began_at is not None:
+        elif isinstance(error, errors.AbortableError) and self.has_begun:
             self._transaction_failure = self._transaction_failure or error
         elif isinstance(error, errors.ClusterUnfitError):
             self._transaction_failure = None  # the client library itself refuses every later call, with this reason

@@ -186,7 +186,7 @@ class ConfluentProducer:
     def _require_member(self, group_metadata: Any) -> None:
         generation = decode(group_metadata)
         # Without an open transaction the client library refuses the call, whatever the metadata are.
-        if self.calls.began_at is not None and generation is not None and not generation.is_active_member:
+        if self.calls.has_begun and generation is not None and not generation.is_active_member:
             raise self.calls.must_abort(
                 f"the group metadata names no member ({generation}): brokers accept such a commit without "
                 "any fence (KIP-447). Subscribe, poll until partitions are assigned, and read the metadata then."
@@ -269,7 +269,7 @@ class ConfluentProducer:
             if not (is_unknown and self._queued_after_asking(topic, args, kwargs, described)):
                 self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, described)
         except (TypeError, ValueError, OverflowError) as error:
-            if self.calls.began_at is not None and is_fit(topic, args, kwargs):
+            if self.calls.has_begun and is_fit(topic, args, kwargs):
                 raise self.calls.must_abort(
                     f"a signal handler has interrupted produce(), and nothing shows whether the output"
                     f"{describe_output(topic, args, kwargs)} was queued. {_ABORT_AND_CONTINUE}"
@@ -418,7 +418,7 @@ class ConfluentProducer:
     def _refuse_implicit_acks(self) -> None:
         self.calls.serve(0)  # the client library's log
         library = self.library
-        if library.log.implicit_ack and self.calls.began_at is not None:
+        if library.log.implicit_ack and self.calls.has_begun:
             raise self.calls.must_abort(
                 f"outputs of transactional.id {library.transactional_id!r} were acknowledged only implicitly, and the "
                 f"broker may have refused them (confluent-kafka-go #921): {library.log.implicit_ack}. "
