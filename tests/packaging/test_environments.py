@@ -104,9 +104,10 @@ def test_the_sdist_can_be_installed_and_what_depends_on_others_passes_without_th
 
 def test_the_sdist_holds_the_package_once(distributions):
     with tarfile.open(distributions.sdist) as sdist:
-        tops = {name.split("/")[1] for name in sdist.getnames() if "/" in name}
-    assert tops == {
-        *("eos_client", "examples"),
+        names = [name.split("/") for name in sdist.getnames() if "/" in name]
+    assert {name[2] for name in names if name[1] == "docs" and len(name) > 2} == {"monitoring"}  # which `init` links to
+    assert {name[1] for name in names} == {
+        *("docs", "eos_client", "examples"),
         *(".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "SECURITY.md", "pyproject.toml"),
     }
 
