@@ -41,22 +41,24 @@ def undelivered(stage, producer):
     producer.flush(5.0)
 
 
+def raise_in_a_block_whose_abort_fails(stage, producer, consumer, txn):
+    """Write four records, then let the block raise while neither an abort nor another handle is to be had."""
+    with txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value())
+        producer.flush(5.0)
+        stage.cluster.refuse("EndTxn", "UNKNOWN_PRODUCER_ID")
+        for _ in range(ATTEMPTS_MAX):
+            stage.cluster.refuse("InitProducerId", "COORDINATOR_NOT_AVAILABLE")
+        raise ZeroDivisionError("theirs")
+
+
 def test_a_block_whose_abort_fails_names_both_failures(stage):
     producer, consumer = stage.producer(recovery_timeout_s=2.0), stage.subscribed()
     txn = producer.transaction(consumer)
 
-    def block():
-        with txn:
-            for record in stage.collect(consumer, 4):
-                txn.produce(SINK, record.value())
-            producer.flush(5.0)
-            stage.cluster.refuse("EndTxn", "UNKNOWN_PRODUCER_ID")
-            for _ in range(ATTEMPTS_MAX):
-                stage.cluster.refuse("InitProducerId", "COORDINATOR_NOT_AVAILABLE")
-            raise ZeroDivisionError("theirs")
-
     with pytest.raises(ClusterUnavailableError, match="COORDINATOR_NOT_AVAILABLE") as raised:
-        block()
+        raise_in_a_block_whose_abort_fails(stage, producer, consumer, txn)
     assert txn.outcome is Outcome.ABORTED
     assert txn.reason == f"the block raised ZeroDivisionError: theirs; and the abort failed: {raised.value}"
     assert stage.outputs == []
@@ -71,18 +73,8 @@ def test_an_abort_that_failed_is_counted_once_by_the_close(stage, consumer_first
     producer, consumer = stage.producer(recovery_timeout_s=2.0), stage.subscribed()
     txn = producer.transaction(consumer)
 
-    def block():
-        with txn:
-            for record in stage.collect(consumer, 4):
-                txn.produce(SINK, record.value())
-            producer.flush(5.0)
-            stage.cluster.refuse("EndTxn", "UNKNOWN_PRODUCER_ID")
-            for _ in range(ATTEMPTS_MAX):
-                stage.cluster.refuse("InitProducerId", "COORDINATOR_NOT_AVAILABLE")
-            raise ZeroDivisionError("theirs")
-
     with pytest.raises(ClusterUnavailableError):
-        block()
+        raise_in_a_block_whose_abort_fails(stage, producer, consumer, txn)
     assert (txn.outcome, producer.counters.aborted) == (Outcome.ABORTED, 0)
     stage.cluster.faults.withdraw()
     for client in (consumer, producer) if consumer_first else (producer, consumer):
