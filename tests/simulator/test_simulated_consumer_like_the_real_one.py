@@ -85,6 +85,7 @@ ASSIGNED = {
     "position": lambda c: c.position([ZERO, SEVEN]),
     "seek": lambda c: c.seek(TopicPartition("t", 0, 7)),
     "seek elsewhere": lambda c: c.seek(SEVEN),
+    "seek to what is no partition": lambda c: c.seek("t"),
     "add what is there": lambda c: c.incremental_assign([ZERO]),
     "take what is not there": lambda c: c.incremental_unassign([SEVEN]),
     "add": lambda c: (c.incremental_assign([SEVEN]), c.assignment())[1],

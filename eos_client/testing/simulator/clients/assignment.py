@@ -99,8 +99,7 @@ class AssignmentCalls(ClientCore):
         A seek to OFFSET_STORED is refused, too, and nothing more comes until another seek.
         """
         fetcher = self._use().fetcher
-        if not isinstance(partition, TopicPartition):
-            raise TypeError(f"argument 1 must be TopicPartition, not {type(partition).__name__}")
+        _check_partition(partition)
         flow = fetcher.flows.get(key_of(partition))
         if flow is None or flow.stopped:
             raise failed(f"Failed to seek to offset {partition.offset}", "_STATE")
@@ -132,5 +131,10 @@ def _position_of(partition: PartitionKey, flow: Flow | None) -> TopicPartition:
 def _check_list(partitions: object) -> None:
     if not isinstance(partitions, list):
         raise TypeError("requires list of TopicPartition")
-    if not all(isinstance(p, TopicPartition) for p in partitions):
+    for partition in partitions:
+        _check_partition(partition)
+
+
+def _check_partition(partition: object) -> None:
+    if not isinstance(partition, TopicPartition):
         raise TypeError("expected cimpl.TopicPartition")
