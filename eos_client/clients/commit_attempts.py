@@ -18,8 +18,12 @@ _WAIT_SLICE_S = 0.02
 class CommitAttempts:
     """The attempts of one piece of work, from its first skip to its end."""
 
-    def __init__(self, consumer: ConfluentConsumer, hook: EventHook, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, consumer: ConfluentConsumer, hook: EventHook, clock: Callable[[], float], *, of_transaction: bool = False
+    ) -> None:
+        """Begin with nothing held. ``of_transaction``: whether the work has outputs too, and ends as a whole."""
         self._consumer = consumer
+        self._of_transaction = of_transaction
         self._hook = hook
         self._clock = clock
         self._held_since: float | None = None
@@ -56,12 +60,18 @@ class CommitAttempts:
             held_for_s=self.held_for_s,
             generation_unstable=generation_unstable,
             departed=departed,
+            replaced_topic=self._replaced_topic(),
             may_be_readmitted=self._consumer.membership.may_be_readmitted(snapshot.generation),
         )
         ruling = gate.decide(attempt)
         if ruling.ends_hold:
             gate.observe(HoldEnded())
         return ruling, snapshot
+
+    def _replaced_topic(self) -> str | None:
+        """Return a topic whose records are in the transaction without their offsets."""
+        replaced = self._consumer.state.replaced_topics if self._of_transaction else frozenset()
+        return min(replaced, default=None)
 
     def decide_after_callbacks(
         self,

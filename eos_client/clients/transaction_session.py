@@ -90,7 +90,7 @@ class TransactionSession:
         self.outputs = TransactionOutputs(producer, serializers, self._lifecycle, self._begin_for_output)
         self._steps = StepState(clock())
         self._token = AttemptToken(secrets.token_hex(6))
-        self._commit_attempts = CommitAttempts(consumer, hook, clock)
+        self._commit_attempts = CommitAttempts(consumer, hook, clock, of_transaction=True)
         self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._acts = self._methods_by_act()
         self._callback_failure: errors.EosError | None = None
@@ -554,9 +554,6 @@ class TransactionSession:
         return TransactionEvent.SERVED
 
     def _decide(self, steps: StepState) -> TransactionEvent | None:
-        if replaced := self.consumer.state.replaced_topics:  # its records have no offsets that could be committed
-            steps.abort_reason = f"the input topic {min(replaced)!r} was deleted and created again"
-            return TransactionEvent.DECIDED_ABORT
         try:
             ruling, snapshot = steps.decided = self._ruling(inside_revoke=steps.inside_revoke)
         except EndedMeanwhileError:

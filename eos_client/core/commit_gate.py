@@ -188,6 +188,8 @@ class CommitAttempt:
     """Callbacks were served as often as one attempt serves them, and the generation changed each time."""
     departed: Partitions = frozenset()
     """Partitions of this commit that left while callbacks were served, even if they were assigned again."""
+    replaced_topic: str | None = None
+    """An input topic of this transaction that was deleted and created again: its records have no offsets any more."""
     required_membership: GroupGeneration | None = None
     """The only membership that may commit."""
     may_be_readmitted: bool = False
@@ -249,6 +251,7 @@ class GateRule(Enum):
 
     MEMBERSHIP_MOVED_ON = "membership_moved_on"
     LEFT_WHILE_SERVING = "left_while_serving"
+    TOPIC_REPLACED = "topic_replaced"
     OUTPUTS_ONLY = "outputs_only"
     NOT_A_MEMBER = "not_a_member"
     LOST_WORK = "lost_work"
@@ -291,6 +294,13 @@ RULES: tuple[GateRow, ...] = (
         lambda q: bool(q.attempt.departed),
         CommitDecision.ABORT,
         "the partitions left while commit() served callbacks, and a newer owner may exist",
+    ),
+    GateRow(
+        GateRule.TOPIC_REPLACED,
+        lambda q: q.attempt.replaced_topic is not None,
+        CommitDecision.ABORT,
+        "the input topic {} was deleted and created again",
+        lambda q: (repr(q.attempt.replaced_topic),),
     ),
     GateRow(
         GateRule.OUTPUTS_ONLY,

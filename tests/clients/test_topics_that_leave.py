@@ -1,10 +1,11 @@
 """A topic is deleted: one that only a pattern has matched may go. One that is created again is another topic."""
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client import Outcome
 from eos_client.errors import ClusterUnfitError, InputPositionError
+from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.interception import Intercepted
 from tests.support.protocols import PROTOCOLS
@@ -102,6 +103,20 @@ def test_a_matched_topic_that_was_replaced_after_its_partitions_left_is_an_error
     with pytest.raises(InputPositionError, match=REPLACED):
         stage.read_in_blocks(producer, consumer)
     assert stage.outputs == stage.inputs
+
+
+def test_a_plain_commit_of_other_topics_outlives_a_replaced_one(stage):
+    stage.cluster.create_topic("others")
+    stage.cluster.write("others", [b"1"])
+    consumer = stage.consumer(enable_auto_commit=False)
+    consumer.subscribe([SOURCE, "others"])
+    stage.collect(consumer, 2 * OLD + 1)
+    replace(stage)
+    logs_the_change(consumer)
+    with pytest.raises(InputPositionError, match=REPLACED):
+        consumer.poll(0.1)
+    consumer.commit(offsets=[TopicPartition("others", 0, 1)], asynchronous=False)
+    assert stage.cluster.committed(GROUP) == {PartitionKey("others", 0): 1}
 
 
 def test_a_topic_that_is_neither_subscribed_nor_assigned_may_be_replaced(stage):

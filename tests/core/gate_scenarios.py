@@ -456,6 +456,23 @@ FACTS = (
         ),
     ),
     Scenario(
+        "a transaction with records of a topic that was deleted and created again: abort, whatever else is in it",
+        (
+            Assigned(parts(P0, P1)),
+            Ask(ABORT, GateRule.TOPIC_REPLACED, {P0: epoch(5)}, epoch(5), facts={"replaced_topic": "orders"}),
+            Ask(ABORT, GateRule.TOPIC_REPLACED, {}, epoch(5), facts={"replaced_topic": "orders"}),
+            Ask(
+                ABORT,
+                GateRule.LEFT_WHILE_SERVING,
+                {P0: epoch(5)},
+                epoch(5),
+                facts={"departed": parts(P1), "replaced_topic": "orders"},
+            ),
+            RevocationStarted(parts(P1)),
+            Ask(ABORT, GateRule.TOPIC_REPLACED, {P0: epoch(5)}, epoch(5), facts={"replaced_topic": "orders"}),
+        ),
+    ),
+    Scenario(
         "an attempt that is bound to one membership passes under no other",
         (
             Assigned(parts(P0)),

@@ -45,6 +45,7 @@ FACTS = (
     "bound to another membership",
     "generation unstable",
     "maybe readmitted",
+    "replaced",
 )
 
 
@@ -72,6 +73,8 @@ def expected_ruling(situation: GateSituation) -> tuple[str, str]:  # noqa: PLR09
         return "ABORT", "membership_moved_on"
     if situation.fact == "b departed meanwhile":
         return "ABORT", "left_while_serving"
+    if situation.fact == "replaced":
+        return "ABORT", "topic_replaced"
     if not names:
         return "COMMIT", "outputs_only"
     if generation < 0 or member == "" or generation == 0:
@@ -130,6 +133,7 @@ def ruling_of_the_gate(situation: GateSituation) -> tuple[str, str]:
         "b departed meanwhile": {"departed": frozenset({P1})},
         "bound to this membership": {"required_membership": membership(situation.now)},
         "bound to another membership": {"required_membership": membership((4, "m"))},
+        "replaced": {"replaced_topic": "orders"},
         "generation unstable": {"generation_unstable": True},
         "maybe readmitted": {"may_be_readmitted": True},
     }

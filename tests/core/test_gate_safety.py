@@ -15,10 +15,11 @@ from tests.core.gate_game import ALL, HOLD_LIMIT_S, Game, Partitions, Protocol
 
 HOLDS_S = (0.0, 0.5, HOLD_LIMIT_S, HOLD_LIMIT_S + 0.1)
 COMMITTING = {GateRule.OUTPUTS_ONLY, GateRule.INSIDE_REVOKE, GateRule.ALWAYS_OURS}
-# The game has one membership, no commit() of the application, and generations that come to rest.
+# The game has one membership and one topic, no commit() of the application, and generations that come to rest.
 NOT_PLAYED = {
     GateRule.MEMBERSHIP_MOVED_ON,
     GateRule.LEFT_WHILE_SERVING,
+    GateRule.TOPIC_REPLACED,
     GateRule.GENERATION_KEEPS_MOVING,
     GateRule.GENERATION_UNSTABLE,
     GateRule.MAY_BE_READMITTED,
