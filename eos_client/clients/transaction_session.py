@@ -622,11 +622,13 @@ class TransactionSession:
                 steps, lambda poll: self._recovery.resolve_commit_outcome(sent.positions, sent.token, cause, poll)
             )
         except EndedMeanwhileError:
+            self.raise_callback_failure()  # of a revocation that has looked for the outcome in vain
             return None
         except errors.UnknownOutcomeError as error:
-            self._lifecycle.tell(TransactionEvent.NOT_FOUND)
-            self._rewind(inside_revoke=steps.inside_revoke)
             self.block.report_outcome(None, str(error))
+            self.consumer.leave_work_to_others()
+            self._clear_work()
+            self._lifecycle.tell(TransactionEvent.NOT_FOUND)  # last: until then, an interrupted step is repeated
             raise
         self._callback_failure = None  # of a callback that has looked for the same outcome in vain
         if outcome is Outcome.ABORTED:

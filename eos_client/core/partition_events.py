@@ -137,6 +137,10 @@ class Aborted(msgspec.Struct, frozen=True, gc=False):
     """All work was aborted: every partition that is still ours goes back to its first uncommitted record."""
 
 
+class CommittedByOthers(msgspec.Struct, frozen=True, gc=False):
+    """Other clients have committed the offsets of all work: what is still ours goes on at the group's offsets."""
+
+
 class WaitingGivenBack(msgspec.Struct, frozen=True, gc=False):
     """The library is to fetch again what waits: this member may keep its partitions though it leaves a subscription."""
 
@@ -256,6 +260,7 @@ PartitionEvent = (
     | WorkLost
     | LossReported
     | Aborted
+    | CommittedByOthers
     | WaitingGivenBack
     | Chosen
     | WorkTakenBack

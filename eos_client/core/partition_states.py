@@ -560,6 +560,11 @@ def _aborted(state: ConsumerState, _: events.Aborted) -> ConsumerState:
     return replace(_with_rows(_without_waiting(state, None), changed), unprocessed=NO_PARTITIONS)
 
 
+def _committed_by_others(state: ConsumerState, _: events.CommittedByOthers) -> ConsumerState:
+    ours = frozenset(p for p in state.owned_positions if state.rows[p].is_assigned)
+    return _retained(_aborted(state, events.Aborted()), events.Retained(ours))
+
+
 def _waiting_ends(state: ConsumerState) -> dict[InputPartition, int]:
     return {run.partition: run.next_offset for run in state.waiting if not run.is_error}
 
@@ -673,6 +678,7 @@ _CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
     events.WorkLost: _work_lost,
     events.LossReported: lambda state, _: replace(state, has_unreported_loss=False),
     events.Aborted: _aborted,
+    events.CommittedByOthers: _committed_by_others,
     events.WaitingGivenBack: _waiting_given_back,
     events.Chosen: _chosen,
     events.WorkTakenBack: _work_taken_back,

@@ -15,7 +15,13 @@ LOADED = 3
 COMMIT_AT_S, FOUND_OUT_S = 8.0, 60.0
 
 
-def run(stop_at_s: float) -> SimulatedStage:
+def refuse_the_first(message: Any) -> list[bytes]:
+    if message.offset() == 0:
+        raise ArithmeticError("no such order")
+    return [message.value()]
+
+
+def run(stop_at_s: float, **settings: Any) -> SimulatedStage:
     """Let the first commit, by its time or by the stop, get lost, and another member commit the same records."""
     stage = SimulatedStage(COOPERATIVE, records=LOADED)
     loop = ExactlyOnceLoop(
@@ -23,10 +29,11 @@ def run(stop_at_s: float) -> SimulatedStage:
             {"bootstrap.servers": "simulated"},
             group_id=GROUP,
             commit_interval_s=COMMIT_AT_S,
+            **settings,
             consumer={name.replace("_", "."): value for name, value in stage.group_settings.items()},
         ),
         [SOURCE],
-        lambda message: [message.value()],
+        refuse_the_first if settings else lambda message: [message.value()],
         output_topic=SINK,
         hook=stage.events.append,
         clients=stage.cluster,
@@ -55,3 +62,11 @@ def test_a_loop_reports_an_outcome_that_nothing_shows_and_ends_in_order(stop_at_
     assert told(stage) == [1, ["unknown"], []]
     (stopped,) = stage.named("loop_stopped")
     assert stopped.reason == "stop() was called"
+
+
+def test_a_record_that_was_skipped_in_a_transaction_of_unknown_outcome_is_told_as_perhaps_skipped() -> None:
+    stage = run(FOUND_OUT_S, on_error="skip")
+    perhaps = [event.error for event in stage.named("client_reported") if event.client == "loop"]
+    assert len(perhaps) == stage.partitions
+    assert all("no such order" in error for error in perhaps)
+    assert (stage.named("record_skipped"), stage.outputs) == ([], [])

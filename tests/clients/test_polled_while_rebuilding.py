@@ -11,7 +11,8 @@ import pytest
 from eos_client import EosConsumer, EosProducer, Outcome, errors
 from eos_client.clients.transaction_block import Transaction
 from eos_client.clients.transaction_session import TransactionSession
-from tests.clients.simulated_stage import SINK, SimulatedStage
+from eos_client.testing.simulator.brokers.model import OffsetAndMetadata, PartitionKey
+from tests.clients.simulated_stage import GROUP, SINK, SimulatedStage
 from tests.support.protocols import PROTOCOLS
 
 INTERVAL_MS, SLOW_S, SOON_S = 50_000, 120.0, 10.0
@@ -38,6 +39,12 @@ def let_a_partition_leave_soon(stage: SimulatedStage) -> list[int]:
     stage.cluster.after(2 * SOON_S, lambda: left.append(len(stage.named("partitions_revoked"))))
     stage.cluster.after(SLOW_S + 30.0, stage.cluster.give_back)
     return left
+
+
+def others_commit_everything(stage: SimulatedStage) -> None:
+    """Let the group's offsets of every partition be ones that another client has committed."""
+    offsets = {PartitionKey(stage.source, number): OffsetAndMetadata(99) for number in range(stage.partitions)}
+    stage.cluster.brokers.groups.offsets.commit(GROUP, offsets)
 
 
 def commit_with_a_lost_connection(
@@ -195,3 +202,25 @@ def test_a_member_is_polled_while_an_interrupted_commit_of_starts_is_made_good()
         consumer.consume(1, 1.0)
     assert left == [1]
     assert stage.named("partitions_lost") == []
+
+
+def test_an_outcome_that_a_revocation_could_not_find_meanwhile_is_not_told_as_the_last_ones() -> None:
+    stage = SimulatedStage(request_timeout_s=1.0)
+    consumer, producer = stage.subscribed(max_poll_interval_ms=INTERVAL_MS), stage.producer(recovery_timeout_s=600.0)
+    with producer.transaction(consumer) as before:
+        before.produce(SINK, b"before")
+
+    def block(txn: Transaction) -> None:
+        with txn:
+            write_outputs(stage, consumer, producer, txn)
+            for _ in range(300):
+                stage.cluster.lose_reply("EndTxn")
+            withhold_ids(stage)
+            stage.cluster.after(SLOW_S - 20.0, lambda: stage.cluster.revoke((stage.source, 1)))
+            stage.cluster.after(SLOW_S + 0.5, lambda: others_commit_everything(stage))
+
+    txn = producer.transaction(consumer)
+    with pytest.raises(errors.UnknownOutcomeError, match="belong to another member"):
+        block(txn)
+    assert stage.named("partitions_revoked")
+    assert (before.outcome, txn.outcome) == (Outcome.COMMITTED, None)

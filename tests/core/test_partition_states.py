@@ -24,6 +24,7 @@ from eos_client.core.partition_events import (
     Chosen,
     Closed,
     Committed,
+    CommittedByOthers,
     Departed,
     EndsFound,
     ErrorsTaken,
@@ -459,6 +460,18 @@ class Partitions(RuleBasedStateMachine):
         self.following.update(self.first)
         self.first = {}
         self.tell(Aborted())
+        assert not self.state.positions
+        self.perform_due()
+
+    @rule(count=st.integers(0, 5))
+    def is_committed_by_others(self, count: int) -> None:
+        """What has work goes on where the group is now; what has none, or only waits, goes on as after an abort."""
+        overtaken = {p: position.next_offset + count for p, position in self.state.owned_positions.items()}
+        overtaken = {p: offset for p, offset in overtaken.items() if self.state.row(p).is_assigned}
+        self.committed.update(overtaken)
+        self.following.update(self.first | overtaken)
+        self.first = {}
+        self.tell(CommittedByOthers())
         assert not self.state.positions
         self.perform_due()
 

@@ -14,6 +14,7 @@ from eos_client.core.partition_events import (
     CallBegan,
     Chosen,
     Committed,
+    CommittedByOthers,
     Departed,
     Fetched,
     Interrupted,
@@ -36,6 +37,7 @@ from tests.core.partition_language import (
     G5,
     ONLY,
     after,
+    committed,
     error_event,
     handed,
     reading,
@@ -298,6 +300,29 @@ def test_what_is_aborted_goes_back_to_its_first_record():
     assert not state.waiting
     assert state.due_seeks == {P0: (10, None), P1: (10, None)}
     assert state.row(P0).fetched_up_to == 25
+
+
+def test_work_that_others_have_committed_goes_on_at_the_groups_offset():
+    state = after(CommittedByOthers(), state=reading(P0, waiting_until=25))
+    assert (state.positions, state.waiting, state.due_pauses) == ({}, (), ONLY)
+    assert state.due_starts((), is_time=True) == ONLY
+    state = after(committed(30), state=state)
+    assert state.due_seeks == {P0: (30, None)}
+
+
+def test_what_only_waits_beside_work_that_others_have_committed_is_fetched_again():
+    happened = (Committed({P1: 20}), Fetched((run(P1, 20, 22),)), CommittedByOthers())
+    state = after(*happened, state=reading(P0, P1))
+    assert state.due_seeks == {P1: (20, None)}
+    assert state.row(P1).fetched_up_to == 22
+    assert state.unknown_starts == ONLY
+
+
+def test_orphans_and_unassigned_work_that_others_have_committed_are_forgotten():
+    left = after(Departed(ONLY), CommittedByOthers(), state=reading(P0))
+    unassigned = after(UnassignedByHand(ONLY), CommittedByOthers(), state=reading(P0))
+    assert not left.rows
+    assert (unassigned.positions, unassigned.unsettled) == ({}, frozenset())
 
 
 def test_what_only_waits_is_fetched_again_after_an_abort():

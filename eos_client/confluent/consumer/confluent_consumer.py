@@ -46,6 +46,7 @@ from eos_client.core.partition_events import (
     Chosen,
     Closed,
     Committed,
+    CommittedByOthers,
     HandedOver,
     LibraryPauses,
     LibraryResumed,
@@ -317,6 +318,10 @@ class ConfluentConsumer:
             self.table.tell(Aborted())
         else:
             self.fetching.rewind()
+
+    def leave_work_to_others(self) -> None:
+        """Drop all work, which others have committed; the next call goes on at the group's offsets."""
+        self.table.tell(CommittedByOthers())
 
     def consumer_group_metadata(self) -> Any:
         """Return the opaque group metadata as of now, for a transaction that the application commits by itself."""
