@@ -215,7 +215,7 @@ class EosConsumer(Consumer):
             hand_over = self.adapter.next_hand_over(count, timeout)
             records = hand_over.messages
             if session is not None and session.state.needs_resume:
-                session.raise_callback_failure()  # of a step in a revoke callback of this very call
+                session.callback_failure.raise_once()  # of a step in a revoke callback of this very call
         found = self._deserializers.records(records)
         self._state_with_records = self.adapter.handed_over(hand_over)
         return found
@@ -248,7 +248,7 @@ class EosConsumer(Consumer):
             self._missing.require()
             while True:
                 hand_over = self.adapter.next_hand_over(count, timeout)
-                session.raise_callback_failure()
+                session.callback_failure.raise_once()
                 session.block.check()
                 records = hand_over.messages
                 if hand_over.has_errors:

@@ -98,7 +98,7 @@ class Transaction:
             session.block.leave()
         session.resolve_pending()
         session.call_guard.refuse_transaction_by_hand(session.state)
-        session.raise_callback_failure()
+        session.callback_failure.raise_once()
         self._exit_ref = None if self.exit_method is None or self.exit_method() is None else self.exit_method
         session.block.open(self._is_left, self._on_outcome)
         self._on_outcome(None, "not ended yet")

@@ -15,6 +15,7 @@ from typing import TypeVar
 from eos_client import errors
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.call_guard import CallGuard, beside_open_work
+from eos_client.clients.callback_failure import CallbackFailure
 from eos_client.clients.commit_attempts import CommitAttempts
 from eos_client.clients.endings import Endings
 from eos_client.clients.long_steps import EndedMeanwhileError, while_polling
@@ -93,7 +94,7 @@ class TransactionSession:
         self._commit_attempts = CommitAttempts(consumer, hook, clock, of_transaction=True)
         self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._acts = self._methods_by_act()
-        self._callback_failure: errors.EosError | None = None
+        self.callback_failure = CallbackFailure()
         self._is_closing = False
         self.is_over = False
         """Whether the producer was closed, or serves another consumer."""
@@ -136,11 +137,9 @@ class TransactionSession:
         The close of the producer, or a rebalance, has failed the block that would come next.
         """
         is_failed = self.block.failure is not None and not self.block.is_open
-        must_fail = is_failed or self._callback_failure is not None
-        self._callback_failure = None
         if is_failed:
             self.block.failure = None
-        return must_fail
+        return self.callback_failure.forget() or is_failed
 
     def end_service(self) -> None:
         """Take no further step: the producer serves another consumer."""
@@ -204,13 +203,11 @@ class TransactionSession:
             if ended is not None and (ended.outcome is Outcome.ABORTED or self._has_nothing_to_end):
                 return ended
             self.mark_processed()
-            self.raise_callback_failure()
+            self.callback_failure.raise_once()
             if self._has_nothing_to_end:
                 self._commit_attempts.end_hold()
                 self.call_guard.run_transaction_step(self.producer.calls.drain_events)
                 return self.endings.record(Ending(Outcome.COMMITTED, "nothing to do"))
-            if (failed := self.producer.calls.transaction_failure) is not None:
-                return self.recover(failed)
             return self.call_guard.run_transaction_step(lambda: self._perform(TransactionEvent.END))
 
     def abort(self, reason: str) -> Ending:
@@ -227,7 +224,7 @@ class TransactionSession:
 
     def _undo(self, reason: str, undo: Callable[[], Ending]) -> Ending:
         with self.producer.library.callback_errors.deferred():
-            self.raise_callback_failure()
+            self.callback_failure.raise_once()
             ended = self._resume()
             if ended is not None and ended.outcome is Outcome.ABORTED:
                 return ended
@@ -248,7 +245,7 @@ class TransactionSession:
 
     def end_failed(self, failure: BaseException) -> Ending:
         """Abort what is open because of ``failure``, which was raised while work was being added."""
-        self.raise_callback_failure()
+        self.callback_failure.raise_once()
         raised = f"the block raised {errors.text_of(failure)}"
         if not self.state.needs_resume and self._has_nothing_to_end:  # ended in a rebalance callback, reported there
             self._clear_work()
@@ -327,7 +324,7 @@ class TransactionSession:
         if not self.state.needs_resume:
             return None
         ended = self.call_guard.run_transaction_step(lambda: self._complete_step(inside_revoke=inside_revoke))
-        self._callback_failure = None  # what it left undone is resolved
+        self.callback_failure.forget()
         return ended
 
     def _complete_step(self, *, inside_revoke: bool) -> Ending:
@@ -457,12 +454,6 @@ class TransactionSession:
             gone = partitions & self.consumer.positions.keys()
             self._fail_block(f"{format_partitions(gone)} left with records of the open transaction")
 
-    def raise_callback_failure(self) -> None:
-        """Raise, once, the last failure of a rebalance callback, which could not raise it itself."""
-        if self._callback_failure is not None:
-            failure, self._callback_failure = self._callback_failure, None
-            raise failure
-
     def _fail_block(self, reason: str) -> None:
         if not self.call_guard.is_working:  # else it is the end of a block, which reports the outcome of its own work
             self.fail_next_block(reason)
@@ -482,7 +473,7 @@ class TransactionSession:
             with self.producer.library.callback_errors.deferred(until_later=True):
                 return self.call_guard.run_transaction_step(act)
         except errors.EosError as error:
-            self._callback_failure = error
+            self.callback_failure.keep(error)
             self._steps.abort_reason = self._steps.abort_reason or str(error)
             if not self.state.outcome_is_pending and not isinstance(error, errors.UnknownOutcomeError):
                 self._rewind(inside_revoke=True)
@@ -540,17 +531,17 @@ class TransactionSession:
             self.producer.flush_outputs(self.producer.limits.commit_timeout_s, meanwhile)
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             if not steps.inside_revoke:
-                self.raise_callback_failure()  # a commit inside a callback served meanwhile may have taken effect
+                self.callback_failure.raise_once()  # a commit inside a callback served meanwhile may have taken effect
             is_finished = steps.fail(error) is TransactionEvent.HANDLE_FINISHED
             return TransactionEvent.NOT_FLUSHED_BY_HANDLE if is_finished else TransactionEvent.NOT_FLUSHED
         if steps.inside_revoke:
             return TransactionEvent.FLUSHED_IN_CALLBACK
-        self.raise_callback_failure()
+        self.callback_failure.raise_once()
         return TransactionEvent.FLUSHED
 
     def _serve_callbacks(self, _: StepState) -> TransactionEvent:
         self.consumer.fetching.serve_callbacks()
-        self.raise_callback_failure()
+        self.callback_failure.raise_once()
         return TransactionEvent.SERVED
 
     def _decide(self, steps: StepState) -> TransactionEvent | None:
@@ -575,7 +566,7 @@ class TransactionSession:
         )
 
     def _is_deciding(self) -> bool:
-        self.raise_callback_failure()
+        self.callback_failure.raise_once()
         return self.state.phase is Phase.DECIDING
 
     def _commit(self, steps: StepState) -> TransactionEvent:
@@ -622,7 +613,7 @@ class TransactionSession:
                 steps, lambda poll: self._recovery.resolve_commit_outcome(sent.positions, sent.token, cause, poll)
             )
         except EndedMeanwhileError:
-            self.raise_callback_failure()  # of a revocation that has looked for the outcome in vain
+            self.callback_failure.raise_once()  # of a revocation that has looked for the outcome in vain
             return None
         except errors.UnknownOutcomeError as error:
             self.block.report_outcome(None, str(error))
@@ -630,7 +621,7 @@ class TransactionSession:
             self._clear_work()
             self._lifecycle.tell(TransactionEvent.NOT_FOUND)  # last: until then, an interrupted step is repeated
             raise
-        self._callback_failure = None  # of a callback that has looked for the same outcome in vain
+        self.callback_failure.forget()
         if outcome is Outcome.ABORTED:
             steps.abort_reason, steps.abort_rule = str(cause), None
             return TransactionEvent.FOUND_ABORTED
@@ -650,11 +641,7 @@ class TransactionSession:
     def _rebuild(self, steps: StepState) -> TransactionEvent:
         """Replace the handle: no commit was sent, so init_transactions aborts whatever is open."""
         self._record_failure(steps)
-        try:
-            self._while_polling(steps, self.producer.rebuild)
-        except errors.EosError:
-            self._rewind(inside_revoke=steps.inside_revoke)
-            raise
+        self._while_polling(steps, self.producer.rebuild)
         return TransactionEvent.REBUILT
 
     def _record_failure(self, steps: StepState) -> None:
