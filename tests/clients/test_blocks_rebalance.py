@@ -56,6 +56,16 @@ def test_a_block_ends_at_the_consume_that_served_the_rebalance(stage):
     assert every_record_is_copied_once(stage, producer, consumer)
 
 
+def test_a_block_that_a_rebalance_ends_is_aborted_when_it_is_left_and_not_in_the_callback(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        for record in stage.collect(consumer, 4):
+            txn.produce(SINK, record.value())
+        stage.until_revoked(consumer)
+    told = [event.name for event in stage.events]
+    assert told.index("partitions_revoked") < told.index("transaction_aborted")
+
+
 def test_a_rebalance_that_ends_a_block_is_no_failure_of_the_producer(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer) as txn:

@@ -252,3 +252,23 @@ def test_no_start_is_committed_inside_a_step_of_a_transaction(stage: SimulatedSt
     assert PartitionKey("late", 0) not in stage.cluster.committed(GROUP)
     assert commit() is None
     assert stage.cluster.committed(GROUP)[PartitionKey("late", 0)] == 7
+
+
+def test_no_callback_is_served_while_a_call_that_has_fetched_replaces_the_handle_of_a_start_commit(stage):
+    stage = SimulatedStage(stage.protocol, records=1, request_timeout_s=1.0)
+    producer, consumer = stage.producer(recovery_timeout_s=60.0), stage.subscribed(**LATEST)
+    stage.cluster.refuse("TxnOffsetCommit", "UNKNOWN_MEMBER_ID")  # of the commit inside on_assign
+
+    def one_block():
+        with producer.transaction(consumer):
+            consumer.consume(10, 0.5)
+
+    stage.wait_for(lambda: stage.named("transaction_aborted"), one_block)
+    stage.cluster.lose_reply("EndTxn")
+    for _ in range(60):
+        stage.cluster.lose_request("InitProducerId")
+    stage.cluster.after(5.0, lambda: stage.cluster.revoke((SOURCE, 0)))
+    stage.cluster.after(30.0, stage.cluster.faults.withdraw)
+    stage.wait_for(lambda: stage.named("partitions_revoked"), one_block)
+    told = [getattr(event, "cause", event.name) for event in stage.events]
+    assert told.index("connection_lost") < told.index("partitions_revoked")

@@ -21,6 +21,7 @@ from eos_client.errors import (
 )
 from eos_client.observe import ProducerRebuilt
 from eos_client.testing.simulator import SimulatedCluster
+from tests.clients.simulated_stage import SINK, SimulatedStage
 from tests.clients.struck_steps import StepStrike, StrikeError
 from tests.interruption import BrokenOffError
 
@@ -395,3 +396,22 @@ def test_a_block_that_an_exception_kept_from_being_entered_defers_nothing():
     del half_entered
     assert not errors.are_deferred
     assert raised == [0]
+
+
+def test_a_recovery_of_several_failures_tells_the_outcome_of_the_first() -> None:
+    stage = SimulatedStage(request_timeout_s=1.0)
+    producer, consumer = stage.producer(), stage.subscribed()
+    for _ in range(5):
+        stage.cluster.lose_reply("EndTxn")
+    stage.cluster.after(8.0, stage.cluster.faults.withdraw)
+    with suppress(ArithmeticError), producer.transaction(consumer) as aborted:
+        aborted.produce(SINK, b"one")
+        producer.flush(5.0)
+        raise ArithmeticError
+    assert aborted.outcome is Outcome.ABORTED
+    for _ in range(5):
+        stage.cluster.lose_reply("EndTxn")
+    stage.copy_the_rest(producer, consumer)
+    (recovered,) = stage.named("producer_recovered")
+    assert (recovered.failures, recovered.outcome) == (2, "aborted")
+    assert [event.outcome for event in stage.named("outcome_resolved")] == ["committed"]

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosProducer, Outcome
+from eos_client.core.commit_gate import GateSettings
 from eos_client.errors import ClusterUnfitError, EosError, TransactionStateError, UnknownOutcomeError
 from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.clients.test_blocks_unknown_commit import (
@@ -20,6 +21,7 @@ from tests.clients.test_blocks_unknown_commit import (
     resolved,
 )
 from tests.clients.test_pending_in_a_rebalance import NOBODY
+from tests.interruption import BrokenOffError
 from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 
 CLASSIC = [EAGER, COOPERATIVE]  # KIP-848: EPOCH_MOVED_BEFORE_REVOKE aborts instead of a commit in the callback
@@ -226,3 +228,27 @@ def test_a_call_by_hand_beside_an_unknown_outcome_is_told_to_enter_a_block(proto
         stage.wait_for(lambda: stage.named("partitions_revoked"), lambda: consumer.poll(0.1))
     with pytest.raises(TransactionStateError, match="enter the next block, which finds out"):
         producer.begin_transaction()
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_failure_that_an_exception_of_on_revoke_has_hidden_is_forgotten_with_its_abort_finished(
+    protocol: str,
+) -> None:
+    strikes = [BrokenOffError()]
+
+    def on_revoke(*_: Any) -> None:
+        if strikes:
+            raise strikes.pop()
+
+    stage = SimulatedStage(protocol, records=1, request_timeout_s=REQUEST_S)
+    producer = stage.producer(recovery_timeout_s=RECOVERY_S, transaction_timeout_ms=120_000)
+    consumer = stage.subscribed(gate=GateSettings(hold_limit_s=60.0), callbacks={"on_revoke": on_revoke})
+    stage.hold(producer, consumer, 2)
+    next_commit_is_unanswered(stage, arrives=True)  # nor is the end of an abort
+    stage.cluster.revoke((SOURCE, 0), (SOURCE, 1))
+    with pytest.raises(BrokenOffError):
+        stage.wait_for(lambda: False, lambda: consumer.consume(10, 0.5))
+    with producer.transaction(consumer):
+        pass
+    assert len(stage.named("transaction_aborted")) == 1
+    assert goes_on(stage, producer, consumer)

@@ -431,3 +431,14 @@ def test_a_dropped_member_leaves_unless_the_librarys_close_has_begun(library, fo
     library.close_has_begun = True
     membership.leave_if_dropped()
     assert not left.called
+
+
+def test_a_member_may_have_had_its_generation_since_the_call_before_the_one_that_tells(library, follower, monkeypatch):
+    clock = SimulatedClock()
+    membership = subscribed(library, follower, clock)
+    monkeypatch.setattr(membership, "snapshot", lambda: MembershipSnapshot(None, GroupGeneration(1, "one")))
+    for _ in range(3):
+        clock.sleep(5.0)
+        membership.record_call_time()
+    library.raw.callbacks["on_assign"](library.raw, to_kafka(0))
+    assert membership.state.member_since_s == clock() - 5.0
