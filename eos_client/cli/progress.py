@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -28,71 +29,54 @@ _LIVE_INTERVAL_S = 1.0
 _DONE = frozenset({READ_TO_THE_END, NO_PARTITION})
 
 
-class LoggedFields:
-    """Reports for a program: log lines ``loop_progress``, ``loop_stopping``, and at the end ``loop_summary``.
-
-    A loop that has ended by itself, at the ends of its partitions, has ``job_done`` in place of the last one.
-    """
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Be entered while the loop runs."""
-        yield
-
-    def show(self, now: Snapshot) -> None:
-        """Receive what is the case, several times a second."""
-
-    def report(self, now: Snapshot) -> None:
-        """Tell what is the case, at each interval in which something has changed."""
-        _log("loop_progress", **now.as_fields())
-
-    def stopping(self, reason: str) -> None:
-        """Tell that the loop has been asked to end, and how to end it at once."""
-        _log("loop_stopping", reason=reason, advice="a second signal ends the process at once")
-
-    def ended(self, now: Snapshot) -> None:
-        """Tell what the whole run has done."""
-        _log("job_done" if now.stop_reason in _DONE else "loop_summary", **now.as_summary())
+Line = tuple[str, Mapping[str, object]]
+"""A line of the log: its event and its fields."""
 
 
-class LoggedLines(LoggedFields):
-    """Reports for a person who reads a log: the same in short sentences."""
+@dataclass(frozen=True)
+class LogWords:
+    """How the log tells of a loop."""
 
-    def report(self, now: Snapshot) -> None:
-        """Tell what is the case, at each interval in which something has changed."""
-        _log(plain_line(now))
-
-    def stopping(self, reason: str) -> None:
-        """Tell that the loop has been asked to end, and how to end it at once."""
-        _log(stopping_line(reason))
-
-    def ended(self, now: Snapshot) -> None:
-        """Tell what the whole run has done."""
-        _log(summary_line(now, is_done=now.stop_reason in _DONE))
+    report: Callable[[Snapshot], Line]
+    """Makes the line at each interval in which something has changed."""
+    stopping: Callable[[str], Line]
+    """Makes the line that names the reason why the loop has been asked to end, and how to end it at once."""
+    ended: Callable[[Snapshot], Line]
+    """Makes the line about the whole run."""
 
 
-class ShownScreen(LoggedLines):
-    """Reports for a person at a terminal: a view that stays in place, below the lines of the log."""
+FOR_A_PROGRAM = LogWords(
+    report=lambda now: ("loop_progress", now.as_fields()),
+    stopping=lambda reason: (
+        "loop_stopping",
+        {"reason": reason, "advice": "a second signal ends the process at once"},
+    ),
+    ended=lambda now: ("job_done" if now.stop_reason in _DONE else "loop_summary", now.as_summary()),
+)
+"""Fields. A loop that has ended by itself, at the ends of its partitions, has ``job_done`` as its last line."""
+
+FOR_A_PERSON = LogWords(
+    report=lambda now: (plain_line(now), {}),
+    stopping=lambda reason: (stopping_line(reason), {}),
+    ended=lambda now: (summary_line(now, is_done=now.stop_reason in _DONE), {}),
+)
+"""The same in short sentences."""
+
+
+class LiveView:
+    """A view on a terminal, which stays in place below the lines of the log, and replaces the reports."""
 
     def __init__(self, console: Console, title: str) -> None:
-        self._screen = LiveScreen(console)
+        self.screen = LiveScreen(console)
         self._title = title
-
-    @contextmanager
-    def opened(self) -> Iterator[None]:
-        """Show the view while the loop runs."""
-        with self._screen:
-            yield
 
     def show(self, now: Snapshot) -> None:
         """Show what is the case."""
-        self._screen.show(screen(now, self._title))
-
-    def report(self, now: Snapshot) -> None:
-        """Write no line: the view shows it."""
+        self.screen.show(screen(now, self._title))
 
 
-def _log(event: str, **fields: object) -> None:
+def _log(line: Line) -> None:
+    event, fields = line
     structlog.get_logger("eos_client").info(event, **fields)
 
 
@@ -117,15 +101,22 @@ class LoopProgress:
 
     :param interval_s: seconds between two reports.
     :param forward: the hook that gets every event after this one.
-    :param reports: how progress is told.
+    :param words: how the log tells of it.
+    :param view: what shows the progress several times a second, in place of the reports.
     """
 
     def __init__(
-        self, interval_s: float, *, forward: EventHook = log_event, reports: LoggedFields | None = None
+        self,
+        interval_s: float,
+        *,
+        forward: EventHook = log_event,
+        words: LogWords = FOR_A_PROGRAM,
+        view: LiveView | None = None,
     ) -> None:
         self._interval_s = interval_s
         self._forward = forward
-        self._reports = reports or LoggedFields()
+        self._words = words
+        self._view = view
         self._seen = Seen()
         self._began_at = time.monotonic()
         self._stopped = threading.Event()
@@ -142,7 +133,7 @@ class LoopProgress:
         self._began_at = time.monotonic()
         thread = threading.Thread(target=self._report, name="loop-progress", daemon=True)
         try:
-            with self._reports.opened():
+            with nullcontext() if self._view is None else self._view.screen:
                 thread.start()
                 try:
                     yield
@@ -151,7 +142,7 @@ class LoopProgress:
                     thread.join()
         finally:
             if self._seen.is_started:
-                self._reports.ended(self._snapshot(self._loop.counters.as_dict(), (0, 0)))
+                _log(self._words.ended(self._snapshot(self._loop.counters.as_dict(), (0, 0))))
 
     def _report(self) -> None:
         before, at = self._loop.counters.as_dict(), time.monotonic()
@@ -167,14 +158,16 @@ class LoopProgress:
                 rates = rates_between(before, counted, time.monotonic() - at)
                 now = self._snapshot(counted, rates)
                 # An idle loop has nothing to report after the report that it is idle, nor one that has only ended.
-                if now != reported and (running or (counted != before and not self._seen.is_started)):
-                    self._reports.report(now)
+                is_news = now != reported and (running or (counted != before and not self._seen.is_started))
+                if is_news and self._view is None:
+                    _log(self._words.report(now))
                 before, at, reported = counted, time.monotonic(), now
-            self._reports.show(self._snapshot(counted, rates))
+            if self._view is not None:
+                self._view.show(self._snapshot(counted, rates))
 
     def _tell_stop(self, reason: str) -> None:
         if reason not in _DONE:
-            self._reports.stopping(reason)
+            _log(self._words.stopping(reason))
 
     def _snapshot(self, totals: Mapping[str, int], rates: tuple[int, int]) -> Snapshot:
         now_s, seen = time.monotonic(), self._seen
@@ -200,5 +193,5 @@ def progress_of(title: str, log_format: LogFormat, interval_s: float | None, *, 
         return LoopProgress(plain_s)
     console = Console(stderr=True)
     if quiet or not sys.stderr.isatty() or console.is_dumb_terminal:
-        return LoopProgress(plain_s, reports=LoggedLines())
-    return LoopProgress(_LIVE_INTERVAL_S, reports=ShownScreen(console, title))
+        return LoopProgress(plain_s, words=FOR_A_PERSON)
+    return LoopProgress(_LIVE_INTERVAL_S, words=FOR_A_PERSON, view=LiveView(console, title))
