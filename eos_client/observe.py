@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -298,7 +298,8 @@ def log_event(event: Event) -> None:
     """Log ``event`` under its name and at its level. The default hook.
 
     Where the application has configured structlog, structlog logs it. Elsewhere the logger ``eos_client`` of the
-    standard library gets it as a logfmt line, with the fields as ``eos_event`` on the record.
+    standard library gets it as a logfmt line, with the fields as ``eos_event`` on the record. In the line each entry of
+    a mapping is a field of its own (``seconds_job=0.1``).
     """
     if structlog.is_configured():
         getattr(structlog.get_logger("eos_client"), event.level)(event.name, **event.as_dict())
@@ -306,7 +307,18 @@ def log_event(event: Event) -> None:
     level = getattr(logging, event.level.upper())
     if LOGGER.isEnabledFor(level):
         fields = {"event": event.name, **event.as_dict()}
-        LOGGER.log(level, "%s", _AS_LOGFMT(None, event.level, dict(fields)), extra={"eos_event": fields})
+        LOGGER.log(level, "%s", _AS_LOGFMT(None, event.level, dict(_flat(fields))), extra={"eos_event": fields})
+
+
+def _flat(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield fields without nesting, which logfmt does not have: entries of mappings as fields, sequences as one text."""
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{name}_{key}", each) for key, each in value.items())
+        elif isinstance(value, tuple):
+            yield name, " ".join(map(str, value))
+        else:
+            yield name, value
 
 
 class _SafeHook:

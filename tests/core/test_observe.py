@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import json
 import logging
+import re
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ G5 = GroupGeneration(5, "m", "billing")
 PARTITIONS = frozenset({InputPartition("orders", 2), InputPartition("orders", 0)})
 EXAMPLES = [
     (
-        observe.LoopStarted(group_id="billing", transactional_id="b-0", topics=("orders",)),
+        observe.LoopStarted(group_id="billing", transactional_id="b-0", topics=("orders", "refunds")),
         "loop_started",
         "info",
     ),
@@ -100,7 +101,7 @@ EXAMPLES = [
             tasks_repeated=1,
             commits_resolved=1,
             duration_s=0.2,
-            seconds={"job": 0.1},
+            seconds={"job": 0.1, "task_committed": 0.05},
         ),
         "spark_batch_written",
         "info",
@@ -155,6 +156,41 @@ def test_without_structlog_the_standard_logger_gets_an_event_as_a_logfmt_line(ev
     assert record.getMessage().startswith(f"event={name} ")
     assert record.eos_event == {"event": name, **event.as_dict()}
     assert capsys.readouterr() == ("", "")
+
+
+LOGFMT = re.compile(r'([^\s="]+)(?:=("(?:[^"\\]|\\.)*"|[^\s"]*))?(?: |$)')
+
+
+def logfmt_fields(line):
+    """The fields of a logfmt line; the line holds nothing else."""
+    assert "".join(found[0] for found in LOGFMT.finditer(line)) == line
+    return {key: value.strip('"') for key, value in LOGFMT.findall(line)}
+
+
+@NAMED
+@pytest.mark.usefixtures("no_structlog")
+def test_no_field_of_a_logfmt_line_holds_a_mapping_or_a_sequence(event, name, level, caplog):
+    caplog.set_level(logging.DEBUG, "eos_client")
+    log_event(event)
+    for value in logfmt_fields(caplog.records[0].getMessage()).values():
+        assert not re.match(r"[{(\[]", value)
+
+
+@pytest.mark.parametrize(
+    ("name", "logged"),
+    [
+        ("spark_batch_written", {"seconds_job": "0.1", "seconds_task_committed": "0.05", "duration_s": "0.2"}),
+        ("lag_measured", {"records_orders[2]": "17"}),
+        ("partitions_started_at_end", {"offsets_before_orders[0]": "3", "offsets_before_orders[2]": "3"}),
+        ("loop_started", {"topics": "orders refunds"}),
+    ],
+)
+@pytest.mark.usefixtures("no_structlog")
+def test_each_entry_of_a_mapping_is_a_logfmt_field_of_its_own(name, logged, caplog):
+    caplog.set_level(logging.DEBUG, "eos_client")
+    (event,) = [event for event, each, _ in EXAMPLES if each == name]
+    log_event(event)
+    assert logged.items() <= logfmt_fields(caplog.records[0].getMessage()).items()
 
 
 @pytest.mark.usefixtures("no_structlog")
