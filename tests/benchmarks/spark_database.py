@@ -26,7 +26,8 @@ from sqlalchemy import create_engine, make_url, text
 
 from eos_client.integration.spark import EosDatabaseSink
 from eos_client.testing.embedded_postgres import EmbeddedPostgres
-from tests.spark.local_query import consecutive_numbers, run_query, spark_session
+from tests.spark.local_query import run_query, spark_session
+from tests.spark.rig.numbered_stream import consecutive_numbers
 from tests.verification.tables import table
 
 TABLE = "bench_rows"

@@ -22,6 +22,7 @@ from eos_client.observe import Event
 from eos_client.testing.spark_connector import connector_jars
 from tests.spark.rig import warm_daemon
 from tests.spark.rig.class_archive import archive_classes, java_options
+from tests.spark.rig.numbered_stream import consecutive_numbers
 from tests.spark.spark_log import SparkLog
 from tests.support.reading import read_to_the_end, reader
 from tests.verification.topics import ends
@@ -50,13 +51,6 @@ def spark_session() -> SparkSession:
     )
     session.sparkContext.setLogLevel("OFF")
     return session
-
-
-def consecutive_numbers(spark: SparkSession, rows: int) -> DataFrame:
-    """A stream of ``rows`` keyed numbers a micro-batch, from 0 on without a gap; also on Spark Connect."""
-    reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
-    numbers = reader.option("numPartitions", 2).load()
-    return numbers.selectExpr("concat('k', value % 7) as key", "cast(value as string) as value")
 
 
 def refusing_slot_1(batch_id: int) -> Callable[[str, int, int], None]:

@@ -13,7 +13,8 @@ from sqlalchemy import Engine, create_engine, text
 
 from eos_client.integration.spark import EosDatabaseSink
 from eos_client.observe import Event
-from tests.spark.local_query import consecutive_numbers, run_query
+from tests.spark.local_query import run_query
+from tests.spark.rig.numbered_stream import consecutive_numbers
 from tests.spark.spark_log import SparkLog
 
 

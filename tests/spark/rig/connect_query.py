@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from eos_client.integration.spark import EosKafkaSink
-from tests.spark.local_query import consecutive_numbers
+from tests.spark.rig.numbered_stream import consecutive_numbers
 
 POLL_S = 0.1
 ROWS = 40
