@@ -77,9 +77,9 @@ def test_the_pysparks_are_those_that_are_run_and_none_that_is_newer_is_admitted(
 
 def test_the_spark_tests_run_with_what_the_extra_itself_brings_and_with_nothing_beside_it():
     script = (SCRIPTS / "spark_versions.sh").read_text()
-    (extras,) = re.findall(r"--editable '\.\[([\w,]+)\]'", script)
-    assert "spark" in extras.split(",")
-    assert "pandas" not in script
+    (extras,) = re.findall(r"--editable '\.\[([\w,-]+)\]'", script)
+    assert "spark-connect" in extras.split(",")
+    assert re.findall(r"pandas|grpcio|\[connect\]", script) == []
     assert 'for pin in "" "$@"' in script
 
 

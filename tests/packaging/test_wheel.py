@@ -105,6 +105,14 @@ def test_a_plain_install_asks_for_the_kafka_client_the_logger_and_the_retries_an
     assert {re.split(r"[^\w-]", line)[0] for line in plain} == {"confluent-kafka", "msgspec", "structlog", "tenacity"}
 
 
+def test_the_extra_for_spark_connect_brings_what_the_one_for_spark_brings_and_pysparks_own(wheel):
+    required = re.findall(r"^Requires-Dist: (\S+); extra == '([\w-]+)'$", text(wheel, "METADATA"), re.MULTILINE)
+    spark, connect = ({line for line, each in required if each == extra} for extra in ("spark", "spark-connect"))
+    assert connect - spark == {"pyspark[connect]"}
+    assert spark - connect == set()
+    assert len(spark) == 2
+
+
 def numbers(version):
     return [int(part) for part in version.split(".")]
 
