@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from eos_client.integration.spark import EosKafkaSink
-from tests.spark.rig.numbered_stream import consecutive_numbers
+from tests.spark.rig.numbered_stream import COMPARED_ROWS, consecutive_numbers
 
 POLL_S = 0.1
 ROWS = 40
@@ -57,6 +57,7 @@ def main(bootstrap: str, topic: str, sink_id: str, checkpoint: str, batches: str
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
+        .config(map=COMPARED_ROWS)
         .getOrCreate()
     )
     sink = EosKafkaSink(bootstrap, topic, sink_id=sink_id, slots=2, query_id=query_id)

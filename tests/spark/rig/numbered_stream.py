@@ -7,6 +7,12 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
+COMPARED_ROWS = {
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "true",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "true",
+}
+"""What the sink sets by itself in a classic stream's own session, and what is the default from PySpark 4.2 on."""
+
 
 def consecutive_numbers(spark: SparkSession, rows: int) -> DataFrame:
     """A stream of ``rows`` keyed numbers a micro-batch, from 0 on without a gap."""
