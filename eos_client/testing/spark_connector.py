@@ -1,7 +1,7 @@
 """The jars of Spark's own Kafka connector, in the user's cache like those of the broker.
 
-``spark.jars.packages`` would resolve them again at each start of Spark. The connector's token provider was published
-for Spark 4.0.0 only; the connector of every later 4.x works with it.
+``spark.jars.packages`` would resolve them again at each start of Spark. The token provider is that of Spark 4.0.0, with
+which the connector of every later 4.x works.
 """
 
 from __future__ import annotations

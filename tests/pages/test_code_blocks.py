@@ -43,6 +43,7 @@ RUN_BY: dict[str, tuple[int, list[str]]] = {
     "docs/how-to/serialisers.md": (2, ["tests/clients/test_serialisers_page.py"]),
     "docs/how-to/several-topics.md": (1, ["tests/clients/test_how_to_pages.py"]),
     "docs/how-to/spark-database.md": (1, ["tests/clients/test_how_to_pages.py"]),
+    "docs/how-to/spark-pipeline.md": (9, ["tests/spark/test_pipeline_page.py"]),
     "docs/how-to/spark-sink.md": (2, ["tests/clients/test_how_to_pages.py"]),
     "docs/how-to/start-a-project.md": (1, ["tests/cli/test_init.py"]),
     "docs/how-to/testing-your-loop.md": (5, ["tests/clients/test_testing_your_loop.py"]),
@@ -52,7 +53,7 @@ RUN_BY: dict[str, tuple[int, list[str]]] = {
     "docs/reference/events.md": (1, ["tests/clients/test_how_to_pages.py"]),
 }
 
-NOT_RUN = re.compile(r"(python3 -m venv [.\w]+\n\. [.\w/]+\n)?pip install '[\w-]+(\[[\w,]+\])?'( [\w-]+)*\n")
+NOT_RUN = re.compile(r"(python3 -m venv [.\w]+\n\. [.\w/]+\n)?pip install '[\w-]+(\[[\w,-]+\])?'( [\w-]+)*\n")
 """Installing. tests/packaging installs the wheel into empty environments; the extras and what else a page installs are
 looked at below."""
 
@@ -103,9 +104,9 @@ def test_no_page_is_listed_that_has_no_blocks() -> None:
 
 
 def test_every_extra_that_a_page_installs_is_declared() -> None:
-    declared = re.findall(r"^(\w+) = \[", (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    declared = re.findall(r"^([\w-]+) = \[", (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     for page in PAGES:
-        for extras in re.findall(r"eos-client\[([\w,]+)\]", page.read_text(encoding="utf-8")):
+        for extras in re.findall(r"eos-client\[([\w,-]+)\]", page.read_text(encoding="utf-8")):
             assert set(extras.split(",")) <= set(declared), page
 
 

@@ -86,6 +86,13 @@ def book(connection: Connection, records: list[Any]) -> None: ...
     "docs_how_to_replay_3": _REPLAY,
     "docs_how_to_secure_clusters_0": "def fetch_token() -> tuple[str, float]: ...",
     "docs_how_to_spark_database_0": _FRAME,
+    "docs_how_to_spark_pipeline_2": "from pyspark.sql import SparkSession as SparkSession",
+    "docs_how_to_spark_pipeline_3": """
+from pyspark.sql import SparkSession as SparkSession
+from eos_client.integration.spark import EosKafkaSink as EosKafkaSink
+BROKERS: str
+CONNECTOR: str
+""",
     "docs_how_to_spark_sink_0": _FRAME,
     "docs_how_to_spark_sink_1": """
 from typing import Any
