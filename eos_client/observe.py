@@ -311,7 +311,7 @@ def log_event(event: Event) -> None:
 
 
 def _flat(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield fields without nesting, which logfmt does not have: entries of mappings as fields, sequences as one text."""
+    """Yield fields without nesting, which logfmt lacks: entries of mappings as fields, sequences as one text."""
     for name, value in fields.items():
         if isinstance(value, Mapping):
             yield from ((f"{name}_{key}", each) for key, each in value.items())
