@@ -281,7 +281,16 @@ def next_state(state: ConsumerState, event: events.PartitionEvent) -> ConsumerSt
     change = _CHANGES.get(type(event))
     if change is None:
         raise TypeError(f"{event!r} is not an event of a consumer's partitions")
-    return change(state, event)
+    return _without_void_ends(change(state, event))
+
+
+def _without_void_ends(state: ConsumerState) -> ConsumerState:
+    """Return ``state`` without ends of partitions that go on elsewhere: the library tells their ends again."""
+    if not (state.unsettled and state.waiting):
+        return state
+    elsewhere = frozenset(p for p in state.unsettled if (row := state.rows[p]).needs_seek or row.is_withheld)
+    ends = [run for run in state.waiting if run.is_partition_end and run.partition in elsewhere]
+    return replace(state, waiting=tuple(run for run in state.waiting if run not in ends)) if ends else state
 
 
 def _with_work(state: ConsumerState, changed: Mapping[InputPartition, PartitionRow]) -> ConsumerState:

@@ -36,6 +36,11 @@ class Run(NamedTuple):
     forbids_reset: bool = False
 
     @property
+    def is_partition_end(self) -> bool:
+        """Whether it tells that the end of the partition was reached."""
+        return self.is_error and self.leaves_with_partition
+
+    @property
     def leader_epoch(self) -> int | None:
         """The leader epoch of the last record; None: not known."""
         return self.epochs[-1][1] if self.epochs else None

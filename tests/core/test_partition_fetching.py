@@ -10,6 +10,7 @@ from eos_client.core.partition_events import (
     CallBegan,
     Chosen,
     Closed,
+    Committed,
     Departed,
     ErrorsTaken,
     Fetched,
@@ -241,3 +242,21 @@ def test_events_are_not_given_back():
     state = after(Fetched((error_event(P0),)), WaitingGivenBack(), state=settled(P0))
     assert state.waiting == (error_event(P0),)
     assert not state.due_seeks
+
+
+def test_an_end_that_waits_is_void_once_its_partition_goes_back():
+    ends = (error_event(P0, leaves=True), error_event(P1, leaves=True))
+    state = after(Fetched(ends), Aborted(), state=after(Committed({P1: 20}), state=reading(P0, P1)))
+    assert state.waiting == (error_event(P1, leaves=True),)
+
+
+def test_an_end_that_comes_before_a_due_seek_or_a_known_start_is_void():
+    end = Fetched((error_event(P0, leaves=True),))
+    assert after(Aborted(), end, state=reading(P0)).waiting == ()
+    assert after(end, state=withheld()).waiting == ()
+    assert after(*started(P0, at=10), Fetched((run(P0, 5, 9), error_event(P0, leaves=True)))).waiting == ()
+
+
+def test_the_end_of_an_empty_partition_is_told_before_its_start_is_known():
+    state = after(Assigned(ONLY), Fetched((error_event(P0, leaves=True),)))
+    assert state.waiting == (error_event(P0, leaves=True),)

@@ -57,7 +57,7 @@ def main(bootstrap: str, topic: str, sink_id: str, checkpoint: str, batches: str
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config(map=COMPARED_ROWS)
+        .config(map={**COMPARED_ROWS})
         .getOrCreate()
     )
     sink = EosKafkaSink(bootstrap, topic, sink_id=sink_id, slots=2, query_id=query_id)
