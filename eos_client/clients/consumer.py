@@ -147,7 +147,7 @@ class EosConsumer(Consumer):
         self._lag_reported: dict[InputPartition, int] = {}
         self.open_work = OpenWork(self.adapter, self._plain, hook, clock)
         self._ownership = ownership
-        self._close_under_way: Completion | None = None
+        self._close_begun: Completion | None = None
 
     def __reduce_ex__(self, _protocol: SupportsIndex) -> NoReturn:
         raise not_to_be_copied(self)
@@ -473,7 +473,7 @@ class EosConsumer(Consumer):
         """Whether a close is under way, perhaps in a thread of `close_within`, or nothing was ever built."""
         if isinstance(self._ownership, NeverBuilt) or (is_in_call(self) and self._membership.state.is_leaving):
             return True
-        return self._close_under_way is not None and not self._close_under_way.is_set
+        return self._close_begun is not None and not self._close_begun.is_set
 
     @owned(exclusive=True)
     def _close(self) -> None:
@@ -493,18 +493,18 @@ class EosConsumer(Consumer):
         """
         if isinstance(self._ownership, NeverBuilt):
             return True
-        under_way = self._close_under_way
-        if under_way is None or under_way.is_set:
+        begun = self._close_begun
+        if begun is None or begun.is_set:
             refuse_nested(self, "close_within")
             self.open_work.refuse_inside_a_step("consumer.close_within()")
             self._ownership.hand_over()
             is_over = close_in_time(self._close_in_background, limit_s, self._clock)
         else:
-            is_over = under_way.wait(limit_s)
+            is_over = begun.wait(limit_s)
         return is_over and not self.adapter.was_abandoned
 
     def _close_in_background(self) -> None:
-        done = self._close_under_way = Completion()
+        done = self._close_begun = Completion()
         try:
             self._close()
         finally:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 
 import tenacity
 
+from eos_client.clients.step_state import AttemptedOffsets
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import outcome_stays_unknown
 from eos_client.confluent.failures.producer_failures import action_of
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
-from eos_client.core.outcome_resolution import AttemptToken, resolve_outcome
+from eos_client.core.outcome_resolution import resolve_outcome
 from eos_client.errors import ClusterUnavailableError, EosError, UnknownOutcomeError
 from eos_client.observe import Counters, EventHook, OutcomeResolved, ProducerRecovered
 from eos_client.ports import Clock
@@ -73,34 +74,34 @@ class Recovery:
 
     def resolve_commit_outcome(
         self,
-        attempted: InputPositions,
-        token: AttemptToken,
+        sent: AttemptedOffsets,
         cause: UnknownOutcomeError,
         meanwhile: Callable[[], None],
     ) -> Outcome:
-        """Return what became of the commit of ``attempted``, sent with ``token``; rebuilds the producer.
+        """Return what became of the commit that has ``sent`` offsets; rebuilds the producer.
 
         ``meanwhile`` is called between two attempts; what it raises interrupts this.
-        Raises UnknownOutcomeError when the offsets cannot show it: nothing was consumed, or another client has
-        committed all of its offsets since. Raises ClusterUnavailableError when the producer could not be rebuilt, or
+        Raises UnknownOutcomeError when the offsets cannot show it: nothing was consumed, or others have changed all of
+        its offsets since. Raises ClusterUnavailableError when the producer could not be rebuilt, or
         the offsets could not be read, within ``recovery_timeout_s``; then this may be called again.
         """
         try:
             self._producer.rebuild(meanwhile)
-            committed = self._committed(attempted, meanwhile) if attempted else {}
+            attempted, committed = self._committed(sent.positions, meanwhile) if sent.positions else ({}, {})
         except ClusterUnavailableError as error:
             raise outcome_stays_unknown(error) from error
-        outcome = resolve_outcome(attempted, committed, token) if attempted else None
+        outcome = resolve_outcome(attempted, sent.before, committed, sent.token)
         self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=str(cause)))
         if outcome is None:
-            raise UnknownOutcomeError(_undeterminable_outcome_message(attempted)) from cause
+            raise UnknownOutcomeError(_undeterminable_outcome_message(sent.positions)) from cause
         if (first := self._first_failure) is not None and first.failures == 1:
             self._first_failure = replace(first, outcome=outcome.value)
         return outcome
 
     def _committed(
         self, attempted: InputPositions, meanwhile: Callable[[], None]
-    ) -> Mapping[InputPartition, CommittedOffset]:
+    ) -> tuple[InputPositions, Mapping[InputPartition, CommittedOffset]]:
+        """Return the committed offsets, and ``attempted`` without topics that were deleted with their offsets."""
         limit_s = self._producer.limits.recovery_timeout_s
         deadline = self._clock() + limit_s
         retrying = tenacity.Retrying(
@@ -111,21 +112,25 @@ class Recovery:
             retry=tenacity.retry_if_not_exception_type(EosError),
         )
         try:
-            return retrying(self._consumer.library.committed_entries, list(attempted), _READ_TIMEOUT_S)
+            committed = retrying(self._consumer.library.committed_entries, list(attempted), _READ_TIMEOUT_S)
+            missing = attempted.keys() - committed.keys()
+            deleted = retrying(self._consumer.library.without_topic, missing, _READ_TIMEOUT_S)
         except tenacity.RetryError as error:
             raise ClusterUnavailableError(
                 f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s. "
                 "While a transaction holds other offsets of them, nobody can: if brokers answer, see by `eos-client "
                 "txn list --topic __consumer_offsets` whether one hangs."
             ) from error
+        return {p: position for p, position in attempted.items() if p not in deleted}, committed
 
 
 def _undeterminable_outcome_message(attempted: InputPositions) -> str:
     unknown = "a commit was not answered, and the group's offsets cannot show its outcome"
     if attempted:
         return (
-            f"{unknown}: its records belong to another member, which has committed offsets at or beyond it. The commit "
-            "took effect whole or not at all. Go on: this consumer has gone back to the group's offsets."
+            f"{unknown}: others have changed the offsets of its partitions since, such as a member that owns them now "
+            "or the deletion of a topic. The commit took effect whole or not at all. Go on: this consumer has gone to "
+            "the group's offsets."
         )
     return (
         f"{unknown}: the transaction consumed nothing. Read the output topics before you write its outputs again; the "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from eos_client.core.commit_gate import CommitRuling, GateRule
-from eos_client.core.model import InputPositions, Outcome
+from eos_client.core.model import InputPartition, InputPositions, Outcome
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import Phase, TransactionEvent
 from eos_client.errors import CommitRefusedError, EosError, RebuildProducerError, UnknownOutcomeError
@@ -39,6 +40,8 @@ class AttemptedOffsets:
     """What a commit is about to send, or has sent; ``token`` marks the offsets as this attempt's."""
 
     positions: InputPositions
+    before: Mapping[InputPartition, int]
+    """The group's offsets before the attempt, as far as they are known."""
     snapshot: MembershipSnapshot
     token: AttemptToken
     inside_revoke: bool

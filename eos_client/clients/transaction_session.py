@@ -272,7 +272,7 @@ class TransactionSession:
         if is_closed or is_in_transaction or self._has_unreported_end or self.call_guard.is_working:
             return "the producer was closed" if is_closed else "another transaction is open, or is being ended"
         self._token = self._token.next()
-        sent = AttemptedOffsets(starts, snapshot, self._token, inside_revoke=False)
+        sent = AttemptedOffsets(starts, {}, snapshot, self._token, inside_revoke=False)
         steps = StepState(self._clock(), inside_fetch=True, attempted=sent)
         try:
             with self.producer.library.callback_errors.deferred(until_later=True):
@@ -554,8 +554,8 @@ class TransactionSession:
             is_skip = ruling.decision is CommitDecision.SKIP
             return TransactionEvent.DECIDED_SKIP if is_skip else TransactionEvent.DECIDED_ABORT
         self._token = self._token.next()
-        positions = dict(self.consumer.positions)
-        steps.attempted = AttemptedOffsets(positions, snapshot, self._token, inside_revoke=steps.inside_revoke)
+        positions, before = dict(self.consumer.positions), self.consumer.state.group_offsets
+        steps.attempted = AttemptedOffsets(positions, before, snapshot, self._token, inside_revoke=steps.inside_revoke)
         return TransactionEvent.DECIDED_COMMIT if self.state.has_begun else TransactionEvent.DECIDED_COMMIT_UNBEGUN
 
     def _ruling(self, *, inside_revoke: bool) -> tuple[CommitRuling, MembershipSnapshot]:
@@ -609,9 +609,7 @@ class TransactionSession:
             self._recovery.record_unanswered(cause)
         sent = needed(steps.attempted)
         try:
-            outcome = self._while_polling(
-                steps, lambda poll: self._recovery.resolve_commit_outcome(sent.positions, sent.token, cause, poll)
-            )
+            outcome = self._while_polling(steps, lambda poll: self._recovery.resolve_commit_outcome(sent, cause, poll))
         except EndedMeanwhileError:
             self.callback_failure.raise_once()  # of a revocation that has looked for the outcome in vain
             return None

@@ -28,8 +28,8 @@ class InputEnds:
 
     def record(self, partition: InputPartition, start: int, end: int) -> None:
         """Record the ``end`` of the log of ``partition``, unless it has one; the log begins at ``start`` now."""
-        kept = self._ends.get(partition, end)
-        self._ends[partition] = kept if kept is not None and start < kept else None
+        first_end = self._ends.get(partition, end)
+        self._ends[partition] = first_end if first_end is not None and start < first_end else None
 
     def behind(self, offsets: Mapping[InputPartition, int]) -> Partitions:
         """Return the partitions whose end lies behind the one of ``offsets`` that is theirs."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
+from eos_client.core.partition_row import NO_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +37,27 @@ class AttemptToken:
 
 
 def resolve_outcome(
-    attempted: InputPositions, committed: Mapping[InputPartition, CommittedOffset], token: AttemptToken
+    attempted: InputPositions,
+    before: Mapping[InputPartition, int],
+    committed: Mapping[InputPartition, CommittedOffset],
+    token: AttemptToken,
 ) -> Outcome | None:
-    """Return COMMITTED or ABORTED; None if others have committed all of these offsets since, which hides the outcome.
+    """Return COMMITTED or ABORTED; None if others have changed all of these offsets since, which hides the outcome.
 
-    ``committed``: stable offsets, read after the transaction was ended; ``token``: what its offsets were sent with.
+    ``before``: the group's offsets before the attempt, as far as they are known. ``committed``: stable offsets, read
+    after the transaction was ended; ``token``: what its offsets were sent with.
     """
-    found = [(committed.get(partition), position.next_offset) for partition, position in attempted.items()]
-    if any(each is not None and each.metadata == str(token) for each, _ in found):
+    found = {partition: committed.get(partition) for partition in attempted}
+    if any(entry is not None and entry.metadata == str(token) for entry in found.values()):
         return Outcome.COMMITTED
-    if any(each is None or each.offset < sent or token.marks_earlier(each.metadata) for each, sent in found):
+    if any(entry is not None and token.marks_earlier(entry.metadata) for entry in found.values()):
+        return Outcome.ABORTED
+    if any(_is_unchanged(entry, before.get(p), attempted[p].next_offset) for p, entry in found.items()):
         return Outcome.ABORTED
     return None
+
+
+def _is_unchanged(entry: CommittedOffset | None, before: int | None, sent: int) -> bool:
+    """Whether ``entry`` is the one from ``before`` the attempt; where that is not known, any one behind ``sent``."""
+    offset = NO_OFFSET if entry is None else entry.offset
+    return offset < sent if before is None else offset == before

@@ -24,6 +24,9 @@ from eos_client.core.record_runs import Run
 BEGINNING = -2
 """The logical offset of the first record of a log, as librdkafka numbers it."""
 
+NO_OFFSET = -1001
+"""Stands for an offset that there is not, as in librdkafka."""
+
 SEEK_ATTEMPTS_MAX = 3
 """How often in a row a partition is sought again because what came was from elsewhere."""
 
@@ -121,6 +124,8 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     """What showed that the log was truncated."""
     epochs: EpochChanges = ()
     """The leader epochs of what was read."""
+    group_offset: int | None = None
+    """The group's committed offset as last known, NO_OFFSET where it had none; None: not known."""
     work: InputPosition | None = None
     """Handed over and not committed."""
     processed: int | None = None

@@ -30,7 +30,7 @@ from eos_client.core.model import (
     InputPositions,
     Partitions,
 )
-from eos_client.core.partition_row import PartitionRow, ResetPolicy, Start, StartPhase
+from eos_client.core.partition_row import NO_OFFSET, PartitionRow, ResetPolicy, Start, StartPhase
 from eos_client.core.record_runs import Run, without_partitions
 
 
@@ -117,6 +117,12 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     def next_offsets(self) -> Mapping[InputPartition, int]:
         """Where each partition goes on, as far as that is known; an offset may be logical."""
         return {p: row.next for p, row in self.rows.items() if row.next is not None}
+
+    @property
+    def group_offsets(self) -> Mapping[InputPartition, int]:
+        """The group's offsets of the partitions with work, as last known; NO_OFFSET where it had none."""
+        known = ((p, self.rows[p].group_offset) for p in self.positions)
+        return {p: offset for p, offset in known if offset is not None}
 
     @property
     def assigned(self) -> Partitions:
@@ -431,7 +437,7 @@ def _starts_found(state: ConsumerState, event: events.StartsFound) -> ConsumerSt
                 skipped_by_latest=0,
             )
         is_withheld = row.start.phase is StartPhase.WITHHELD
-        row = replace(row, start=start)
+        row = replace(row, start=start, group_offset=NO_OFFSET if committed is None else committed.offset)
         changed[partition] = row.sought_at(start, state.reset_policy) if is_withheld else row
     return _with_rows(state, changed)
 
@@ -532,14 +538,17 @@ def _committed(state: ConsumerState, event: events.Committed) -> ConsumerState:
     for partition, offset in event.offsets.items():
         row = state.row(partition)
         known = row.work or row.orphan
+        group_offset = offset if row.is_assigned else None
         if known is None or offset <= known.first_offset:
-            continue
-        if offset >= known.next_offset:
-            changed[partition] = row.without_work()
+            changed[partition] = replace(row, group_offset=group_offset)
+        elif offset >= known.next_offset:
+            changed[partition] = replace(row, group_offset=group_offset, work=None, processed=None, orphan=None)
         elif row.work is not None:
-            changed[partition] = replace(row, work=known.between(offset, known.next_offset))
+            left = known.between(offset, known.next_offset)
+            changed[partition] = replace(row, group_offset=group_offset, work=left)
         else:
-            changed[partition] = replace(row, orphan=known.between(offset, known.next_offset))
+            left = known.between(offset, known.next_offset)
+            changed[partition] = replace(row, group_offset=group_offset, orphan=left)
     return _with_work(state, changed)
 
 

@@ -17,6 +17,7 @@ from eos_client.errors import (
     UnknownOutcomeError,
 )
 from eos_client.observe import Event
+from eos_client.testing.simulator.brokers.model import OffsetAndMetadata, PartitionKey
 from eos_client.testing.simulator.brokers.settings import BrokerSettings
 from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.interruption import BrokenOffError
@@ -374,7 +375,7 @@ def test_a_block_whose_records_have_gone_on_with_another_member_says_how_to_go_o
     successor = stage.subscribed()
     stage.collect(successor, 6)
     successor.commit(asynchronous=False)
-    with pytest.raises(UnknownOutcomeError, match="belong to another member") as raised:
+    with pytest.raises(UnknownOutcomeError, match="have changed the offsets") as raised:
         producer.transaction(consumer).__enter__()
     assert "call init_transactions()" not in str(raised.value)
     assert isinstance(raised.value.__cause__, UnknownOutcomeError)
@@ -384,7 +385,7 @@ def test_a_block_whose_records_have_gone_on_with_another_member_says_how_to_go_o
         stage.wait_for(lambda: stage.named("partitions_lost"), lambda: consumer.consume(10, 0.5))
     assert following.outcome is Outcome.COMMITTED
     assert txn.outcome is None
-    assert "belong to another member" in txn.reason
+    assert "have changed the offsets" in txn.reason
     assert stage.named("transaction_aborted") == []
 
 
@@ -589,3 +590,29 @@ def test_a_dead_letter_is_told_when_the_outcome_of_its_block_is_known_or_never_w
     assert (len(stage.named("record_dead_lettered")), producer.counters.records_failed) == (count, count)
     unknown = [each for each in stage.named("client_reported") if "may be committed: RecordDeadLettered" in each.error]
     assert len(unknown) == (2 if closes else 0)
+
+
+@pytest.mark.parametrize("commits_before", [False, True], ids=["first commit", "later commit"])
+def test_a_topic_deleted_with_its_offsets_hides_the_outcome_of_a_commit(stage, commits_before):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.consumer()
+    consumer.subscribe([f"^{SOURCE}"])
+    if commits_before:
+        stage.copy_the_rest(producer, consumer)
+        stage.load(2)
+    txn = left_unknown(stage, producer, consumer, arrives=True)
+    stage.cluster.delete_topic(SOURCE)
+    with pytest.raises(UnknownOutcomeError, match="deletion of a topic"):
+        stage.read_in_blocks(producer, consumer)
+    assert (txn.outcome, resolved(stage), stage.named("transaction_aborted")) == (None, ["unknown"], [])
+
+
+def test_offsets_that_others_have_set_back_hide_the_outcome_of_a_commit(stage):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    stage.copy_the_rest(producer, consumer)
+    stage.load(2)
+    txn = left_unknown(stage, producer, consumer, arrives=True)
+    set_back = {PartitionKey(SOURCE, number): OffsetAndMetadata(1) for number in range(stage.partitions)}
+    stage.cluster.brokers.groups.offsets.commit(GROUP, set_back)
+    with pytest.raises(UnknownOutcomeError, match="have changed the offsets"):
+        consumer.consume(10, 0.5)
+    assert (txn.outcome, resolved(stage)) == (None, ["unknown"])

@@ -220,7 +220,7 @@ def test_an_outcome_that_a_revocation_could_not_find_meanwhile_is_not_told_as_th
             stage.cluster.after(SLOW_S + 0.5, lambda: others_commit_everything(stage))
 
     txn = producer.transaction(consumer)
-    with pytest.raises(errors.UnknownOutcomeError, match="belong to another member"):
+    with pytest.raises(errors.UnknownOutcomeError, match="have changed the offsets"):
         block(txn)
     assert stage.named("partitions_revoked")
     assert (before.outcome, txn.outcome) == (Outcome.COMMITTED, None)

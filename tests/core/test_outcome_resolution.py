@@ -8,6 +8,7 @@ import pytest
 
 from eos_client.core.model import CommittedOffset, InputPosition, Outcome
 from eos_client.core.outcome_resolution import AttemptToken, resolve_outcome
+from eos_client.core.partition_row import NO_OFFSET
 from tests.core.gate_language import P0, P1, classic
 
 # Records 100 .. 109 of each partition; before the transaction 100 was committed, after it 110.
@@ -24,8 +25,9 @@ def committed(**entries):
     return {{"p0": P0, "p1": P1}[name]: CommittedOffset(*entry) for name, entry in entries.items()}
 
 
-def resolved(entries, *partitions):
-    return resolve_outcome(attempted(*partitions), entries, TOKEN)
+def resolved(entries, *partitions, before=BEFORE):
+    known = {} if before is None else dict.fromkeys(partitions, before)
+    return resolve_outcome(attempted(*partitions), known, entries, TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -34,11 +36,12 @@ def resolved(entries, *partitions):
         ((AFTER, OURS), Outcome.COMMITTED),
         ((BEFORE, EARLIER), Outcome.ABORTED),
         ((BEFORE, THEIRS), Outcome.ABORTED),
-        ((AFTER - 1, PLAIN), Outcome.ABORTED),
         ((AFTER, EARLIER), Outcome.ABORTED),  # a replay of what was committed before
         ((LATER, EARLIER), Outcome.ABORTED),
         ((AFTER, THEIRS), None),
         ((AFTER, PLAIN), None),
+        ((AFTER - 1, PLAIN), None),
+        ((BEFORE - 1, PLAIN), None),
         ((LATER, THEIRS), None),
     ],
 )
@@ -62,8 +65,23 @@ def test_any_partition_that_resolves_the_outcome_decides_for_all(p0, p1, outcome
     assert resolved(committed(p0=p1, p1=p0), P0, P1) is outcome
 
 
-def test_where_nothing_is_committed_it_did_not_take_effect():
-    assert resolved({}, P0) is Outcome.ABORTED
+def test_where_nothing_is_committed_it_did_not_take_effect_unless_something_was():
+    assert resolved({}, P0, before=NO_OFFSET) is Outcome.ABORTED
+    assert resolved({}, P0) is None  # the topic was deleted, and the group's offsets with it
+
+
+@pytest.mark.parametrize(
+    ("entry", "outcome"),
+    [
+        ((BEFORE, THEIRS), Outcome.ABORTED),
+        ((AFTER - 1, PLAIN), Outcome.ABORTED),
+        ((AFTER, THEIRS), None),
+        ((AFTER, OURS), Outcome.COMMITTED),
+    ],
+)
+def test_where_the_offset_before_is_not_known_any_one_behind_counts_as_it(entry, outcome):
+    assert resolved(committed(p0=entry), P0, before=None) is outcome
+    assert resolved({}, P0, before=None) is Outcome.ABORTED
 
 
 def test_a_transaction_without_input_has_no_readable_outcome():

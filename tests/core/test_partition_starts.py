@@ -54,7 +54,7 @@ def test_records_without_a_known_start_are_dropped_and_withheld():
 def test_records_at_the_known_start_are_let_through():
     state = after(*started(P0), Fetched((run(P0, 10, 12),)))
     assert state.waiting == (run(P0, 10, 12),)
-    assert state.row(P0) == PartitionRow(is_assigned=True, next=10, epochs=())
+    assert state.row(P0) == PartitionRow(is_assigned=True, next=10, epochs=(), group_offset=10)
 
 
 @pytest.mark.parametrize("first", [9, 11])

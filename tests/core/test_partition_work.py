@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from eos_client.core.model import UNJOINED, InputPosition, record_count
 from eos_client.core.partition_events import (
     Aborted,
+    Assigned,
+    AssignedByHand,
     CallBegan,
     Chosen,
     Committed,
@@ -24,10 +26,12 @@ from eos_client.core.partition_events import (
     Processed,
     PutBack,
     Sought,
+    StartsFound,
     UnassignedByHand,
     WorkLost,
     WorkTakenBack,
 )
+from eos_client.core.partition_row import NO_OFFSET
 from eos_client.core.partition_states import ConsumerState
 from tests.core.gate_language import P0, P1
 from tests.core.partition_language import (
@@ -238,9 +242,20 @@ def test_a_commit_of_another_partition_changes_nothing():
     assert after(Committed({P1: 99}), state=before) == before
 
 
-def test_a_commit_where_no_work_is_left_changes_nothing():
+def test_a_commit_where_no_work_is_left_changes_the_groups_offset_alone():
     before = settled(P0)
-    assert after(Committed({P0: 25}), state=before) == before
+    assert after(Committed({P0: 25}), Committed({P0: 20}), state=before) == before
+    assert after(Committed({P0: 25}), state=before).row(P0).group_offset == 25
+
+
+def test_the_groups_offset_before_a_commit_is_the_one_it_told_or_was_last_sent():
+    assert reading(P0).group_offsets == {P0: 10}
+    assert after(Committed({P0: 15}), state=reading(P0)).group_offsets == {P0: 15}
+    none_yet = after(Assigned(ONLY), StartsFound({P0: None}), Fetched((run(P0, 0, 5),)), handed(run(P0, 0, 5)))
+    assert none_yet.group_offsets == {P0: NO_OFFSET}
+    assert after(Departed(ONLY), Committed({P0: 30}), state=reading(P0)).group_offsets == {}
+    by_hand = (AssignedByHand(ONLY, replaces=True, without_group=False), Chosen(P0, 10), handed(run(P0, 10, 12)))
+    assert after(*by_hand).group_offsets == {}
 
 
 def test_what_was_committed_wholly_was_not_processed_any_more():

@@ -85,8 +85,6 @@ class Fetching:
             starts.find_due(without_partitions(fetched, table.state.departed))
         table.tell(Fetched(tuple(fetched)))
         table.perform_due()
-        if table.state.departed:
-            self._find_withheld()
 
     def _find_withheld(self) -> None:
         """Ask once where partitions start that are withheld, and let those go on of which that is known."""
@@ -202,7 +200,6 @@ class Fetching:
         Raises what ``require_not_fatal`` does once there are none left.
         """
         if self._library.take_awaits_fatal_event():
-            self._membership.record_call_time()
             messages = self._fetch_raw(_PREFETCH_STEP, 0)
             self._table.tell(Fetched(tuple(runs(messages))))
         events = tuple(run for run in self._table.state.waiting if run.is_error)
