@@ -1,12 +1,16 @@
 """A topic is deleted: one that only a pattern has matched may go. One that is created again is another topic."""
 
+from unittest import mock
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from eos_client import Outcome
+from eos_client.confluent.consumer import fetching
 from eos_client.errors import ClusterUnfitError, InputPositionError
 from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.interruption import BrokenOffError
 from tests.support.interception import Intercepted
 from tests.support.protocols import PROTOCOLS
 
@@ -103,6 +107,30 @@ def test_a_matched_topic_that_was_replaced_after_its_partitions_left_is_an_error
     with pytest.raises(InputPositionError, match=REPLACED):
         stage.read_in_blocks(producer, consumer)
     assert stage.outputs == stage.inputs
+
+
+def test_a_call_that_would_wait_for_records_is_told_at_once_that_none_may_come(stage):
+    consumer = subscribed(stage, SOURCE)
+    stage.collect(consumer, 2 * OLD)
+    replace(stage, records=0)
+    logs_the_change(consumer)
+    with pytest.raises(InputPositionError, match=REPLACED):
+        consumer.consume(1, 0.1)
+    began_at = stage.cluster.clock()
+    with pytest.raises(InputPositionError, match=REPLACED):
+        consumer.poll(600.0)
+    assert stage.cluster.clock() - began_at < 1.0
+
+
+def test_a_replacement_whose_handling_was_interrupted_is_handled_by_the_next_call(stage):
+    consumer = subscribed(stage, SOURCE)
+    stage.collect(consumer, 2 * OLD)
+    replace(stage)
+    logs_the_change(consumer)
+    with mock.patch.object(fetching, "TopicReplaced", side_effect=BrokenOffError), pytest.raises(BrokenOffError):
+        consumer.poll(0.1)
+    with pytest.raises(InputPositionError, match=REPLACED):
+        consumer.poll(0.1)
 
 
 def test_a_plain_commit_of_other_topics_outlives_a_replaced_one(stage):

@@ -54,6 +54,12 @@ def test_a_producer_has_the_librarys_public_names_and_those_on_the_list(producer
     assert public(producer) == public(confluent_kafka.Producer) | NEWER | OURS_OF_PRODUCERS | PARTS_OF_PRODUCERS
 
 
+def test_the_page_names_the_parts():
+    page = " ".join((Path(__file__).parents[2] / "docs/reference/drop-in.md").read_text().split())
+    of_consumers, of_producers = (sorted(parts) for parts in (PARTS_OF_CONSUMERS, PARTS_OF_PRODUCERS))
+    assert "`{}` and `{}` of a consumer, `{}` and `{}` of a producer".format(*of_consumers, *of_producers) in page
+
+
 @pytest.mark.parametrize("client", [EosConsumer, EosProducer])
 def test_pythons_help_describes_a_client(client):
     assert client.__name__ in pydoc.render_doc(client)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
+from eos_client.confluent.consumer.library_consumer import with_offsets
 from eos_client.confluent.consumer.partition_table import PartitionTable
 from eos_client.confluent.consumer.start_offsets import _REPORT_AFTER_S, _RETRY_INTERVAL_S, StartOffsets
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
@@ -315,3 +317,12 @@ def test_the_end_is_not_asked_for_where_no_epoch_is_committed(group):
     group.library.committed[ZERO] = CommittedOffset(20, "")
     group.receive(run(ZERO, 3, 5))
     assert group.library.ends_asked == []
+
+
+def test_a_partition_whose_offset_could_not_be_read_is_no_partition_without_one():
+    answered: Any = SimpleNamespace(offset=3, error=None)
+    without: Any = SimpleNamespace(offset=-1001, error=None)
+    refused: Any = SimpleNamespace(offset=-1001, error=KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+    assert with_offsets([answered, without]) == [answered]
+    with pytest.raises(KafkaException, match="GROUP_AUTHORIZATION_FAILED"):
+        with_offsets([answered, refused])
