@@ -226,7 +226,8 @@ class LagMeasured(Event):
     Emitted by a polling consumer when the lag has changed. Needs ``statistics.interval.ms``, because librdkafka reports
     the last stable offset only in its statistics. ``records`` counts offsets, so the markers of transactions in the
     input count too, until a loop has passed them. Partitions of which nothing was read or passed since they were
-    assigned are left out.
+    assigned are left out. Not emitted by a consumer that has handed out ``consumer_group_metadata()``: the application
+    commits by itself, and the consumer does not see what.
     """
 
     level: ClassVar[str] = "debug"

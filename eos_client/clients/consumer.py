@@ -19,6 +19,7 @@ from eos_client.confluent.call_marks import enter
 from eos_client.confluent.client_library import Consumer, nothing_inherited
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
+from eos_client.confluent.consumer.plain_offsets import PlainUse
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures.client_failures import not_to_be_copied
 from eos_client.confluent.failures.consumer_failures import read_after_close
@@ -227,9 +228,11 @@ class EosConsumer(Consumer):
     def _report_lag(self) -> None:
         """Report the lag of the group's offsets if librdkafka has delivered statistics since the last call.
 
-        Partitions of which nothing was handed over since they were assigned are left out.
+        Partitions of which nothing was handed over since they were assigned are left out. Nothing is reported where
+        the application commits by itself: this consumer does not see those commits.
         """
-        if (ends := self._library.take_stable_ends()) is None:
+        ends = self._library.take_stable_ends()
+        if ends is None or PlainUse.METADATA in self.adapter.plain.uses:
             return
         state = self._table.state
         first_offsets = {partition: position.first_offset for partition, position in state.owned_positions.items()}

@@ -86,12 +86,16 @@ UNJOINED = GroupGeneration(-1, "")
 
 OffsetGaps = tuple[tuple[int, int], ...]
 
+GAPS_MAX = 256
+"""How many gaps a position keeps one by one: a consumer whose offsets are committed elsewhere gathers them for ever."""
+
 
 class InputPosition(msgspec.Struct, frozen=True, gc=False):
     """Uncommitted work on one partition: records ``first_offset`` (inclusive) to ``next_offset`` (exclusive).
 
     ``generation`` is the membership that was known when the first of them was consumed. ``gaps``: the spans of offsets
-    in between, each like this one, that hold no record: transaction markers, aborted and compacted records.
+    in between, each like this one, that hold no record: transaction markers, aborted and compacted records. Of more
+    than GAPS_MAX, ``gaps`` are the last, and ``earlier_gaps`` is how many offsets the others span.
     """
 
     first_offset: int
@@ -99,24 +103,35 @@ class InputPosition(msgspec.Struct, frozen=True, gc=False):
     generation: GroupGeneration
     leader_epoch: int | None = None
     gaps: OffsetGaps = ()
+    earlier_gaps: int = 0
 
     @property
     def record_count(self) -> int:
         """How many records it covers."""
-        return self.next_offset - self.first_offset - sum(after - first for first, after in self.gaps)
+        return self.next_offset - self.first_offset - _span(self.gaps) - self.earlier_gaps
 
     def between(self, first_offset: int, next_offset: int) -> InputPosition:
-        """Return the part of it from ``first_offset`` (inclusive) to ``next_offset`` (exclusive)."""
+        """Return the part of it from ``first_offset`` (inclusive) to ``next_offset`` (exclusive).
+
+        A part that begins or ends among more than GAPS_MAX gaps counts the earlier ones of them as records.
+        """
         gaps = _between(self.gaps, first_offset, next_offset)
-        return InputPosition(first_offset, next_offset, self.generation, self.leader_epoch, gaps)
+        earlier = self.earlier_gaps if first_offset == self.first_offset and gaps[:1] == self.gaps[:1] else 0
+        return InputPosition(first_offset, next_offset, self.generation, self.leader_epoch, gaps, earlier)
 
     def followed_by(self, later: InputPosition) -> InputPosition:
         """Return both as one position; ``later`` was handed over after this one, of which it may repeat the end."""
         first = min(self.first_offset, later.first_offset)
-        before = _between(self.gaps, first, later.first_offset)
+        before = self.between(first, later.first_offset)
         skipped = ((self.next_offset, later.first_offset),) if self.next_offset < later.first_offset else ()
-        gaps = (*before, *skipped, *later.gaps)
-        return InputPosition(first, later.next_offset, self.generation, later.leader_epoch, gaps)
+        gaps = (*before.gaps, *skipped, *later.gaps)
+        earlier = before.earlier_gaps + later.earlier_gaps + _span(gaps[:-GAPS_MAX])
+        gaps = gaps[-GAPS_MAX:]
+        return InputPosition(first, later.next_offset, self.generation, later.leader_epoch, gaps, earlier)
+
+
+def _span(gaps: OffsetGaps) -> int:
+    return sum(after - first for first, after in gaps)
 
 
 def _between(gaps: OffsetGaps, first_offset: int, next_offset: int) -> OffsetGaps:

@@ -134,3 +134,12 @@ def test_a_rebuild_names_its_cause_in_one_word(stage: SimulatedStage) -> None:
     assert copy(stage, consumer, producer, 6) is Outcome.COMMITTED
     (rebuilt,) = told(stage, ProducerRebuilt)
     assert rebuilt.cause == "_TIMED_OUT"
+
+
+def test_no_lag_is_told_of_offsets_that_the_application_commits_by_itself(stage: SimulatedStage) -> None:
+    consumer = stage.subscribed(**STATISTICS)
+    stage.collect(consumer, 6)
+    consumer.consumer_group_metadata()
+    stage.cluster.advance(6)
+    polled_twice(consumer)
+    assert told(stage, LagMeasured) == []

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from eos_client.core.model import (
+    GAPS_MAX,
     UNJOINED,
     GroupGeneration,
     InputPartition,
@@ -62,3 +63,31 @@ def test_positions_count_the_records_from_the_first_offset_to_before_the_next():
     assert record_count({}) == 0
     assert record_count({InputPartition("orders", 0): ten, InputPartition("orders", 1): three}) == 13
     assert record_count({InputPartition("orders", 0): replace(ten, gaps=((12, 13), (15, 18)))}) == 6
+
+
+def every_other_record(count: int) -> InputPosition:
+    """Records 0, 2, 4 and so on, each handed over alone."""
+    work = InputPosition(0, 1, UNJOINED)
+    for number in range(1, count):
+        work = work.followed_by(InputPosition(2 * number, 2 * number + 1, UNJOINED))
+    return work
+
+
+def test_work_that_is_never_committed_keeps_few_gaps_and_counts_all():
+    work = every_other_record(5 * GAPS_MAX)
+    assert len(work.gaps) == GAPS_MAX
+    assert work.record_count == 5 * GAPS_MAX
+
+
+def test_the_end_of_work_with_many_gaps_can_be_taken_back_and_repeated():
+    work = every_other_record(5 * GAPS_MAX)
+    less = work.between(0, work.next_offset - 10)
+    assert less.record_count == 5 * GAPS_MAX - 5
+    again = work.followed_by(InputPosition(less.next_offset + 1, work.next_offset, UNJOINED))
+    assert (again.first_offset, again.next_offset) == (0, work.next_offset)
+
+
+def test_a_part_from_among_many_gaps_counts_no_less_than_its_records():
+    work = every_other_record(3 * GAPS_MAX)
+    assert work.between(2, work.next_offset).record_count >= 3 * GAPS_MAX - 1
+    assert work.between(0, GAPS_MAX + 1).record_count >= GAPS_MAX // 2
