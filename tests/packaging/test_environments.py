@@ -22,8 +22,7 @@ TRACING = [
     "tests/observability/test_otel.py",
     "--deselect=tests/observability/test_otel.py::test_it_works_beside_the_instrumentation_of_confluent_kafka",
 ]
-# Of these, what the versions of dependencies make a difference to. It is enough for the newest versions, which the
-# checkout's own environment has, too.
+# What the versions of dependencies make a difference to; the core depends on none. A soak test runs the rest as well.
 DEPENDING = [
     "tests/core/test_config_against_librdkafka.py",
     "tests/listeners",
@@ -45,7 +44,7 @@ markers =
 
 CELLS = list(cells())
 NEWEST_FOUND = next(filter(find_python, reversed(claimed_pythons())))
-CORNERS = [(*CELLS[0], [*DECIDING, *TRACING]), (NEWEST_FOUND, NEWEST, DEPENDING)]
+CORNERS = [(*CELLS[0], [*DEPENDING, *TRACING]), (NEWEST_FOUND, NEWEST, DEPENDING)]
 BETWEEN = CELLS[1:-1]
 OF_THE_OTHER_PYTHONS = [(minor, (NEWEST, OLDEST)[n % 2]) for n, minor in enumerate(claimed_pythons()[1:-1])]
 """Each of them once, with the newest and the oldest dependencies in turn."""
@@ -98,6 +97,7 @@ def run_fitting(distribution, tmp_path, minor, resolution, folders):
     assert " passed" in printed
 
 
+@pytest.mark.soak  # the wheel is built from it
 def test_the_sdist_can_be_installed_and_what_depends_on_others_passes_without_the_tree(distributions, tmp_path):
     run_fitting(distributions.sdist, tmp_path, claimed_pythons()[0], NEWEST, DEPENDING)
 
@@ -128,7 +128,7 @@ def test_the_wheel_works_with_each_python_and_the_oldest_and_newest_dependencies
 
 
 @pytest.mark.parametrize(("minor", "resolution", "folders"), CORNERS, ids=["oldest", "newest"])
-def test_what_decides_passes_without_the_tree_with_the_oldest_of_all_and_what_depends_on_others_with_the_newest(
+def test_what_depends_on_others_passes_without_the_tree_with_the_oldest_and_with_the_newest_of_all(
     distributions, tmp_path, minor, resolution, folders
 ):
     run_fitting(distributions.wheel, tmp_path, minor, resolution, folders)
