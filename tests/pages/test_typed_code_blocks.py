@@ -119,6 +119,7 @@ mypy_path = {repository}:{modules}
 explicit_package_bases = true
 follow_imports = silent
 ignore_missing_imports = true
+cache_dir = {repository}/.runs/mypy-code-blocks
 """
 """Strict, but for functions without annotations, which a short example may have; their bodies are checked."""
 
