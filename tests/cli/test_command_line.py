@@ -345,8 +345,14 @@ def test_a_worker_whose_log_reader_has_gone_stops_with_a_status_of_its_own(tmp_p
 
 
 @pytest.mark.usefixtures("buffered_stderr")
-@pytest.mark.parametrize("stdout", [">/dev/full", "| true"])
-@pytest.mark.parametrize("prints", ["print('result')", "_console().print('result')", "print('result'); 1 / 0"])
+@pytest.mark.parametrize(
+    ("stdout", "prints"),
+    [
+        (">/dev/full", "print('result')"),
+        ("| true", "_console().print('result')"),
+        (">/dev/full", "print('result'); 1 / 0"),
+    ],
+)
 def test_a_result_that_cannot_be_written_is_named_with_a_status_of_its_own(stdout: str, prints: str) -> None:
     code = (
         "import sys, time\n"
@@ -365,13 +371,13 @@ def test_a_result_that_cannot_be_written_is_named_with_a_status_of_its_own(stdou
 
 
 @pytest.mark.usefixtures("buffered_stderr")
-@pytest.mark.parametrize("stderr", ["2>&-", "<&- >&- 2>&-", "2>/dev/full"])
 @pytest.mark.parametrize(
-    ("arguments", "status"),
+    ("stderr", "arguments", "status"),
     [
-        (["run", "logs.py:absent", *RUN, "--log-format", "json"], 3),
-        (["run", "logs.py:absent", *RUN, "--verbose"], 3),
-        (["topic", "create", "orders", "--bootstrap", "127.0.0.1:1", "--config", "linger.ms"], 2),
+        ("2>&-", ["run", "logs.py:absent", *RUN, "--log-format", "json"], 3),
+        ("<&- >&- 2>&-", ["run", "logs.py:absent", *RUN, "--verbose"], 3),
+        ("2>/dev/full", ["run", "logs.py:absent", *RUN, "--log-format", "json"], 3),
+        ("2>&-", ["topic", "create", "orders", "--bootstrap", "127.0.0.1:1", "--config", "linger.ms"], 2),
     ],
 )
 def test_a_command_that_cannot_write_to_stderr_works_and_ends_with_its_status(

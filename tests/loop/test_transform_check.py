@@ -124,11 +124,20 @@ PATIENCE: dict[str, dict[str, Any]] = {
 }
 
 
+ON_ERROR = ("stop", "skip")
+# Each form by itself and in batches, with the ways to go on in turn; one form with all of these.
+SET_UPS = {
+    *(
+        (form, takes_batches, ON_ERROR[(number + takes_batches) % 2], list(PATIENCE)[number % 3])
+        for number, form in enumerate(UNFIT)
+        for takes_batches in (False, True)
+    ),
+    *(("no topic", False, on_error, patience) for on_error in ON_ERROR for patience in PATIENCE),
+}
+
+
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("patience", PATIENCE)
-@pytest.mark.parametrize("on_error", ["stop", "skip"])
-@pytest.mark.parametrize("takes_batches", [False, True])
-@pytest.mark.parametrize("form", UNFIT)
+@pytest.mark.parametrize(("form", "takes_batches", "on_error", "patience"), sorted(SET_UPS))
 def test_a_transform_that_does_not_fit_its_loop_ends_it_and_no_record_is_given_up(
     form, takes_batches, on_error, patience
 ):
