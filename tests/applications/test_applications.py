@@ -19,8 +19,20 @@ from tests.support.brokers import SharedBrokers
 from tests.verification.brokers import PATIENT_PROPERTIES, RunningBroker
 
 FIRST_SEED, GROUPS = 501_000, 10
-SEEDS = (*range(501_011, 501_140), 501_233)
-"""They contain every part that the first 250 have: a nested block is in the last one only."""
+SEEDS = (
+    *range(501_011, 501_041),
+    501_048,
+    501_059,
+    501_061,
+    501_062,
+    501_072,
+    501_080,
+    501_101,
+    501_103,
+    501_129,
+    501_233,
+)
+"""They contain every part that the first 250 have: some are in the last ones only."""
 REAL_AND_SIMULATED = (
     {
         "nested": {"nested: KafkaException"},

@@ -25,7 +25,7 @@ from tests.interruption import BrokenOffError
 from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 
 CLOSED = "Consumer closed"
-EVERY_STEP = 17
+EVERY_STEP = 37
 """One step of close() in so many is struck."""
 
 
@@ -208,7 +208,8 @@ def test_a_static_member_that_was_evicted_unheard_commits_nothing_when_it_closes
     assert goes_on_with_another_consumer(stage, producer)
 
 
-def test_wherever_a_signal_breaks_a_read_off_close_within_leaves_the_group():
+@strides(EVERY_STEP)
+def test_wherever_a_signal_breaks_a_read_off_close_within_leaves_the_group(first):
     """It closes in a thread of its own, which a lock that the first call has kept would shut out."""
 
     def interrupted(strike: StepStrike, steps: StepStrike | None = None) -> Any:
@@ -218,7 +219,7 @@ def test_wherever_a_signal_breaks_a_read_off_close_within_leaves_the_group():
             consumer.consume(1, 0.0)
         return consumer
 
-    for consumer, strike in struck_runs(interrupted, 3):
+    for consumer, strike in struck_runs(interrupted, EVERY_STEP, first=first):
         assert consumer.close_within(60.0), strike.struck
         assert consumer._library.raw._closed
 

@@ -18,9 +18,9 @@ from tests.clients.simulated_stage import SINK, SimulatedStage
 from tests.clients.struck_steps import StepStrike, counted, is_of_the_clients, strides
 
 RECORDS = 4
-EVERY_STEP = 1997
-EVERY_OWN_STEP = 6
-EVERY_PAUSED_STEP = 10
+EVERY_STEP = 3989
+EVERY_OWN_STEP = 13
+EVERY_PAUSED_STEP = 23
 _OWN_DOING = re.compile("closed|this block was abandoned")
 
 
