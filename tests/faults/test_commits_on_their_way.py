@@ -23,12 +23,26 @@ def of_group(group: str) -> Callable[[RequestFields], bool]:
     return lambda request: request.group == group
 
 
-@pytest.mark.parametrize(
-    ("asynchronous", "membership"),
-    [(False, {}), (True, {}), (False, {"group_instance_id": "one"})],
-    ids=["synchronous", "asynchronous", "static member"],
-)
-@pytest.mark.parametrize("protocol", GroupProtocol, ids=lambda protocol: protocol.value)
+WAYS: dict[str, tuple[bool, dict[str, Any]]] = {
+    "synchronous": (False, {}),
+    "asynchronous": (True, {}),
+    "static member": (False, {"group_instance_id": "one"}),
+}
+# One protocol for each way; soak tests have the others.
+IN_TURN = list(zip(GroupProtocol, WAYS, strict=True))
+CASES = [
+    pytest.param(
+        protocol,
+        *WAYS[way],
+        id=f"{protocol.value}-{way}",
+        marks=() if (protocol, way) in IN_TURN else pytest.mark.soak,
+    )
+    for protocol in GroupProtocol
+    for way in WAYS
+]
+
+
+@pytest.mark.parametrize(("protocol", "asynchronous", "membership"), CASES)
 def test_the_first_copy_of_a_commit_that_was_sent_twice_is_refused_after_another_consumers_block(
     proxy: KafkaProxy, protocol: GroupProtocol, asynchronous: bool, membership: dict[str, Any]
 ) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -40,6 +41,14 @@ LIMITS = ProducerLimits(commit_timeout_s=20.0, start_timeout_s=60.0, recovery_ti
 """Limits that nothing reaches on a busy machine; what is about a limit has its own."""
 PATIENT_TRANSACTION_MS = round((WAIT_S + LIMITS.commit_timeout_s) * 1000)
 PROTOCOLS = tuple(GroupProtocol)
+ON_A_BROKER = [
+    *(GroupProtocol.KIP_848, GroupProtocol.COOPERATIVE),
+    pytest.param(GroupProtocol.EAGER, marks=pytest.mark.soak),
+]
+"""For what the simulated cluster tells under each protocol: the eager one is left to it, and to the conformance tests.
+
+`test_rebalance_commit.py` goes through every rebalance under all three.
+"""
 
 
 def values(messages: Iterable[Any]) -> list[str]:

@@ -14,6 +14,7 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public by its documentation, not by __all__
     AdminClient,
@@ -44,6 +45,14 @@ PROTOCOLS = {
     for name, protocol in NAMES.items()
 }
 KIP_848, COOPERATIVE, EAGER = PROTOCOLS.values()
+ONE_PROTOCOL = pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param(settings, id=name, marks=() if settings is KIP_848 else pytest.mark.soak)
+        for name, settings in PROTOCOLS.items()
+    ],
+)
+"""For what is no matter of the protocol; the simulated cluster tells it under each."""
 
 
 def copy(record):

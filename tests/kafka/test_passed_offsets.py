@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from confluent_kafka import IsolationLevel, Producer
 
 from eos_client import OutputRecord
 from eos_client.core.passed_offsets import LOOK_INTERVAL_S
 from eos_client.observe import PartitionsAssigned, TransactionCommitted
-from tests.kafka.loop_support import ANSWER_S, PROTOCOLS, Job
+from tests.kafka.loop_support import ANSWER_S, ONE_PROTOCOL, Job
 from tests.support.waiting import wait_for
-
-EVERY_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 
 
 class Upstream:
@@ -56,7 +53,7 @@ def await_lag_0(job: Job) -> None:
     wait_for(lambda: job.offsets() == ends, f"the group's offsets at {ends}")
 
 
-@EVERY_PROTOCOL
+@ONE_PROTOCOL
 def test_the_lag_is_0_behind_markers_and_aborted_records_also_after_a_restart(kafka_broker, protocol):
     with Job(kafka_broker) as job:
         upstream = Upstream(job)
@@ -77,7 +74,7 @@ def test_the_lag_is_0_behind_markers_and_aborted_records_also_after_a_restart(ka
         assert job.values() == upstream.committed
 
 
-@EVERY_PROTOCOL
+@ONE_PROTOCOL
 def test_the_lag_is_that_of_the_open_transaction_and_its_records_are_read_later(kafka_broker, protocol):
     with Job(kafka_broker) as job:
         upstream = Upstream(job)
@@ -92,7 +89,7 @@ def test_the_lag_is_that_of_the_open_transaction_and_its_records_are_read_later(
         assert job.values() == upstream.committed
 
 
-@EVERY_PROTOCOL
+@ONE_PROTOCOL
 def test_two_workers_and_a_rebalance_leave_no_lag(kafka_broker, protocol):
     with Job(kafka_broker) as job:
         job.hasten_rebalances()
@@ -113,7 +110,7 @@ def test_two_workers_and_a_rebalance_leave_no_lag(kafka_broker, protocol):
         assert job.values() == upstream.committed
 
 
-@EVERY_PROTOCOL
+@ONE_PROTOCOL
 def test_a_loop_that_reads_its_own_output_comes_to_rest(kafka_broker, protocol):
     with Job(kafka_broker, partitions=1) as job:
 

@@ -10,16 +10,16 @@ from dataclasses import replace
 import pytest
 
 from eos_client import Outcome
-from tests.kafka.kafka_support import LIMITS, Stage
+from tests.kafka.kafka_support import LIMITS, ON_A_BROKER, Stage
 from tests.support.waiting import wait_for
 from tests.verification.brokers import RunningBroker
 from tests.verification.late_end_txn import abort_of, commit_of, sent_by
-from tests.verification.protocols import LONG_SESSION_S, GroupProtocol
+from tests.verification.protocols import LONG_SESSION_S
 from tests.verification.proxy import KafkaProxy
 from tests.verification.wire import Api
 
 IMPATIENT = replace(LIMITS, commit_timeout_s=1.0)
-ALL_PROTOCOLS = pytest.mark.parametrize("stage", list(GroupProtocol), indirect=True, ids=lambda each: each.value)
+PROTOCOLS = pytest.mark.parametrize("stage", ON_A_BROKER, indirect=True, ids=lambda each: each.value)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ class Newcomer:
         return bool(self.partitions)
 
 
-@ALL_PROTOCOLS
+@PROTOCOLS
 def test_another_member_gets_its_partition_while_an_abort_waits_for_the_coordinator(
     stage: Stage, proxy: KafkaProxy
 ) -> None:
@@ -72,7 +72,7 @@ def test_another_member_gets_its_partition_while_an_abort_waits_for_the_coordina
     assert stage.outputs() == []
 
 
-@ALL_PROTOCOLS
+@PROTOCOLS
 def test_another_member_gets_its_partition_while_a_handle_that_lost_a_connection_is_replaced(
     stage: Stage, proxy: KafkaProxy
 ) -> None:

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.kafka.kafka_support import PROTOCOLS, SHORT_SESSION_S, FreezableProgram, Stage
+from tests.kafka.kafka_support import ON_A_BROKER, SHORT_SESSION_S, FreezableProgram, Stage
 from tests.support.waiting import wait_for
 
 PROLOGUE = """
@@ -54,7 +54,7 @@ def stage(kafka_broker):
         yield made
 
 
-@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
+@pytest.fixture(params=ON_A_BROKER, ids=lambda protocol: protocol.value)
 def any_stage(kafka_broker, request):
     with Stage(kafka_broker.bootstrap_servers, request.param, session_s=SHORT_SESSION_S) as made:
         yield made

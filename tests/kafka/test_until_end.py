@@ -7,15 +7,11 @@ import time
 from threading import Thread
 from typing import Any
 
-import pytest
-
 from eos_client import AsyncExactlyOnceLoop, ExactlyOnceLoop
 from eos_client.loop.until_end import READ_TO_THE_END
 from eos_client.observe import LoopStopped
-from tests.kafka.loop_support import PROTOCOLS, EventLog, Job
+from tests.kafka.loop_support import ONE_PROTOCOL, EventLog, Job
 from tests.kafka.test_passed_offsets import Upstream
-
-EVERY_PROTOCOL = pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 
 
 def read_to_the_end(loop: ExactlyOnceLoop) -> bool:
@@ -23,7 +19,7 @@ def read_to_the_end(loop: ExactlyOnceLoop) -> bool:
         return loop.run(until_end=True)
 
 
-@EVERY_PROTOCOL
+@ONE_PROTOCOL
 def test_it_reads_what_is_there_and_stops_and_the_next_run_reads_the_rest(kafka_broker, protocol):
     with Job(kafka_broker) as job:
         assert read_to_the_end(job.loop(kafka=protocol)), "an empty topic"
@@ -37,7 +33,7 @@ def test_it_reads_what_is_there_and_stops_and_the_next_run_reads_the_rest(kafka_
         job.assert_exactly_once()
 
 
-@EVERY_PROTOCOL
+@ONE_PROTOCOL
 def test_it_stops_behind_markers_and_before_an_open_transaction(kafka_broker, protocol):
     with Job(kafka_broker) as job:
         upstream = Upstream(job)
@@ -52,7 +48,7 @@ def test_it_stops_behind_markers_and_before_an_open_transaction(kafka_broker, pr
         assert job.values() == upstream.committed
 
 
-@EVERY_PROTOCOL
+@ONE_PROTOCOL
 def test_workers_share_the_input_and_each_stops(kafka_broker, protocol):
     def slowly(record: Any) -> list[bytes]:
         time.sleep(0.005)
