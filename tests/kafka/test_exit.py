@@ -94,8 +94,7 @@ raise ArithmeticError
 """
 
 
-@pytest.mark.parametrize("protocol", BY_COORDINATOR)
-@pytest.mark.parametrize("how", ["kept", "dropped"])
+@pytest.mark.parametrize(("how", "protocol"), zip(("kept", "dropped"), BY_COORDINATOR, strict=True))
 def test_the_process_of_members_that_nobody_closes_ends_and_they_leave_the_group(
     kafka_broker: Any, how: str, protocol: str
 ) -> None:

@@ -71,13 +71,13 @@ def test_a_permission_that_is_missing_at_the_start_is_told_with_its_resource(mis
 
 
 def losses():
-    """Each permission at each moment; the other protocol changes only what is asked of the group."""
+    """Each permission within a transaction, that of the group at each moment and under the other protocol, too."""
     cooperative = COOPERATIVE | SHORT_CLASSIC_SESSION
     for lost in NEEDED:
-        yield pytest.param(lost, KIP_848, False, id=f"kip848, between-{lost}")
+        between = [] if lost == "read the group" else [pytest.mark.soak]
+        yield pytest.param(lost, KIP_848, False, id=f"kip848, between-{lost}", marks=between)
         yield pytest.param(lost, KIP_848, True, id=f"kip848, within-{lost}")
-        marks = [] if lost == "read the group" else [pytest.mark.soak]
-        yield pytest.param(lost, cooperative, True, id=f"cooperative, within-{lost}", marks=marks)
+        yield pytest.param(lost, cooperative, True, id=f"cooperative, within-{lost}", marks=between)
 
 
 @pytest.mark.parametrize(("lost", "protocol", "in_a_transaction"), list(losses()))
@@ -227,9 +227,8 @@ class Blocks:
 
 def block_losses():
     for lost in NEEDED:
-        marks = [pytest.mark.soak] if lost == "read the group" else []  # the group waits for the end of a session
         yield pytest.param(lost, KIP_848, True, id=f"kip848, within-{lost}")
-        yield pytest.param(lost, KIP_848, False, id=f"kip848, between-{lost}", marks=marks)
+        yield pytest.param(lost, KIP_848, False, id=f"kip848, between-{lost}", marks=pytest.mark.soak)
     cooperative = COOPERATIVE | SHORT_CLASSIC_SESSION
     yield pytest.param("read the group", cooperative, True, id="cooperative, within-read the group")
     yield pytest.param("read the group", cooperative, False, id="cooperative, between-read the group")
