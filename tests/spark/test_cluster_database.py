@@ -44,6 +44,7 @@ def assert_exact(stage):
     assert outcome.reordered == 0, outcome
 
 
+@pytest.mark.soak  # of a restart without a kill: test_local_database.py
 def test_a_driver_killed_between_its_slots_repeats_no_row(database):
     stage = database()
     fault = Fault("committed", 1, Action.FREEZE, slot=0)
@@ -55,6 +56,7 @@ def test_a_driver_killed_between_its_slots_repeats_no_row(database):
     assert_exact(stage)
 
 
+@pytest.mark.soak  # without Spark: test_database_task.py
 def test_tasks_that_die_at_their_commit_are_repeated_and_write_once(database):
     faults = [Fault(step, batch, Action.KILL_WORKER) for batch, step in enumerate(("written", "moved", "committed"), 1)]
     stage = database(faults=tuple(faults))
@@ -74,6 +76,7 @@ def test_a_zombie_driver_adds_no_row_and_ends_as_fenced(database):
     assert_exact(stage)
 
 
+@pytest.mark.soak  # the same
 def test_commits_that_lose_their_answer_neither_lose_nor_double_a_row(database, postgres_server):
     url = sa.make_url(postgres_server.url)
     with CommitCutter(url.port or 0, seed=5) as cutter:

@@ -66,6 +66,7 @@ def test_invoices_become_receipts_once_each(example, local):
     assert orders == {b"k%d" % n: str(n) for n in range(60)}
 
 
+@pytest.mark.soak  # the sink is the one of test_local_database.py
 def test_invoices_become_rows_once_each(local, postgres_server, tmp_path, monkeypatch):
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", java_options())

@@ -96,6 +96,7 @@ def test_a_batch_without_rows_moves_the_ledger(query):
     assert query.values() == each_once(0, 5)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_the_number_of_slots_may_change_between_whole_batches(query):
     query.direct(slots=3)(query.numbers(0, 20), 0)
     query.restart(slots=2)(query.numbers(0, 20), 0)
@@ -110,6 +111,7 @@ def half_written(query, **options):
         sink(query.numbers(0, 20), 0)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_slots_and_table_of_a_half_written_batch_may_not_change(query):
     half_written(query)
     with pytest.raises(errors.SlotsChangedError, match="start with slots=2 until the batch is whole"):
@@ -120,6 +122,7 @@ def test_slots_and_table_of_a_half_written_batch_may_not_change(query):
     assert query.values() == each_once(0, 20)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_the_table_may_change_between_whole_batches(query):
     query.direct()(query.numbers(0, 20), 0)
     others = query.new_table("others")
@@ -140,6 +143,7 @@ def test_other_rows_for_a_written_batch_are_refused_until_they_are_accepted(quer
     assert query.ledger() == {0: 1, 1: 1}
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_another_querys_ledger_is_refused_until_it_is_adopted(query):
     sink = query.direct()
     for batch_id in range(3):
@@ -152,6 +156,7 @@ def test_another_querys_ledger_is_refused_until_it_is_adopted(query):
     assert query.values() == each_once(0, 80)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_batch_ids_that_jump_backward_are_refused(query):
     sink = query.direct()
     for batch_id in range(3):

@@ -63,6 +63,7 @@ def test_a_whole_batch_that_spark_runs_again_is_not_written_again_without_its_le
     assert local.values() == each_once(0, 120)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_a_whole_batch_that_has_other_rows_now_is_refused_without_its_ledger(local):
     close_after(local, 2)
     local.spark_log.forget_commit(1)
@@ -93,6 +94,7 @@ def test_a_query_that_nobody_closed_needs_a_hand_without_its_ledger(local):
     assert local.values() == each_once(0, 80)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_a_query_that_was_closed_with_a_batch_half_written_needs_a_hand_without_its_ledger(local):
     sink = local.sink(on_step=refusing_slot_1(1))
     assert "stays unwritten" in str(local.stream(sink, 2))

@@ -123,6 +123,7 @@ def test_a_query_that_is_refused_in_another_process_does_not_push_out_the_driver
     assert local.values() == each_once(0, 60)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_a_token_that_was_left_in_the_code_adopts_nothing_later(local):
     two_batches(local)
     local.close()
@@ -278,6 +279,7 @@ def half_written(local):
     return ours
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_another_topic_must_wait_until_the_batch_is_whole(local):
     half_written(local)
     other = local.new_topic("other")
@@ -297,6 +299,7 @@ def test_another_topic_takes_over_between_two_batches(local):
     assert local.values(other) == each_once(40, 60)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_other_rows_are_refused_after_a_change_of_the_topic_too(local):
     two_batches(local)
     local.close()
@@ -383,6 +386,7 @@ def test_a_half_written_batch_with_other_rows_can_be_ended_and_the_token_is_of_n
         local.direct(accept_batch=token)(local.numbers(141, 161), 2)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_a_whole_batch_with_other_rows_can_be_ended_with_what_it_has(local):
     two_batches(local)
     with pytest.raises(errors.BatchContentError) as refused:
@@ -402,6 +406,7 @@ def test_other_rows_are_refused_after_a_change_of_the_slots_too(local):
     assert local.values() == each_once(0, 40)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_an_empty_run_of_a_batch_that_held_rows_is_refused(local):
     two_batches(local)
     with pytest.raises(errors.BatchContentError, match="0 rows now"):
@@ -418,6 +423,7 @@ def test_a_ledger_whose_offsets_somebody_has_reset_can_be_adopted(local):
     assert local.values() == each_once(0, 60)
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_a_group_that_somebody_else_uses_is_told_from_a_ledger(local):
     two_batches(local)
     write_ledger(local, {1: Note("somebody's note")})
@@ -446,6 +452,7 @@ def test_a_producer_is_kept_only_for_as_long_as_brokers_surely_remember_its_id(i
     assert settings.handle_idle_s == idle_s
 
 
+@pytest.mark.soak  # a row of a table of the core
 def test_brokers_that_allow_little_time_are_fit_for_a_sink_that_asks_for_none(local, make_kafka_broker):
     strict = make_kafka_broker(properties={"transaction.max.timeout.ms": "30000"})
     local.servers = strict.bootstrap_servers

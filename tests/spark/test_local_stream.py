@@ -157,7 +157,7 @@ def test_the_number_of_slots_may_change_between_whole_batches(local, again):
 
 
 @pytest.mark.usefixtures("own_workers")
-@pytest.mark.parametrize("kept", [0, 2])
+@pytest.mark.parametrize("kept", [pytest.param(0, marks=pytest.mark.soak), 2])
 def test_a_worker_that_writes_many_slots_keeps_threads_and_connections_of_few(local, tmp_path, kept):
     noted = tmp_path / "loads"
     noted.mkdir()
