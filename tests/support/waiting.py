@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 WAIT_S = 120.0
-TICK_S = 0.02
+TICK_S = 0.05
 
 
 def wait_for(
