@@ -44,7 +44,6 @@ def assert_exact(stage):
     assert outcome.reordered == 0, outcome
 
 
-@pytest.mark.soak  # of a restart without a kill: test_local_database.py
 def test_a_driver_killed_between_its_slots_repeats_no_row(database):
     stage = database()
     fault = Fault("committed", 1, Action.FREEZE, slot=0)
