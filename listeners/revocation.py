@@ -37,7 +37,7 @@ class RevocationListener:
     def on_assigned(self, partitions: list[Any], /) -> None:
         """Open the gate for ``partitions``."""
         keys = input_partitions(partitions)
-        self._gate.observe(Assigned(keys))
+        self._gate.tell(Assigned(keys))
         generation = self._work.snapshot().generation
         self._counters.rebalances += 1
         self._counters.generation_id = generation.generation_id
@@ -53,7 +53,7 @@ class RevocationListener:
         if not keys:
             between()
             return
-        self._gate.observe(RevocationStarted(keys))
+        self._gate.tell(RevocationStarted(keys))
         try:
             between()
         except BaseException as error:
@@ -70,7 +70,7 @@ class RevocationListener:
             uncommitted = self._work.uncommitted() & keys
             generation = self._work.snapshot().generation
         finally:
-            self._gate.observe(RevocationEnded(keys, generation, uncommitted))
+            self._gate.tell(RevocationEnded(keys, generation, uncommitted))
             self._work.departed(keys)
             self._hook(PartitionsRevoked(partitions=keys, generation=generation, uncommitted=uncommitted))
 
@@ -78,7 +78,7 @@ class RevocationListener:
         """Close the gate for good for everything that was consumed from ``partitions``."""
         keys = input_partitions(partitions)
         uncommitted = self._work.uncommitted() & keys
-        self._gate.observe(Lost(keys, uncommitted))
+        self._gate.tell(Lost(keys, uncommitted))
         self._work.departed(keys)
         self._hook(PartitionsLost(partitions=keys, uncommitted=uncommitted))
 
@@ -90,6 +90,6 @@ class RevocationListener:
         self.on_lost([*retained, *revoked])
         if revoked:
             generation = self._work.snapshot().generation
-            self._gate.observe(RevocationEnded(input_partitions(revoked), generation, frozenset()))
+            self._gate.tell(RevocationEnded(input_partitions(revoked), generation, frozenset()))
         if retained:
             self.on_assigned(retained)

@@ -65,7 +65,7 @@ class CommitAttempts:
         )
         ruling = gate.decide(attempt)
         if ruling.ends_hold:
-            gate.observe(HoldEnded())
+            gate.tell(HoldEnded())
         return ruling, snapshot
 
     def _replaced_topic(self) -> str | None:

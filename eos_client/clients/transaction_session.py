@@ -717,6 +717,6 @@ class TransactionSession:
 
     def _clear_work(self) -> None:
         """Record that no work is open any more."""
-        self.consumer.gate.observe(WorkEnded())
+        self.consumer.gate.tell(WorkEnded())
         self.outputs.clear()
         self._commit_attempts.end_hold()

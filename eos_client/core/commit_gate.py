@@ -8,7 +8,7 @@ group that assigns all revoked partitions to us again has undone the revocation,
 The generation may also have moved before the callback: if the reply with an assignment is lost, a KIP-848 coordinator
 revokes it in the next epoch, and the client library reports assignment and revocation together. The epoch then moves no
 further, and the gate would stay closed: the hold limit ends that. ``NOT_OURS`` keeps out what is not assigned to us.
-``RULES`` is the whole decision, first match wins; ``CommitGate.observe`` is the only way its state changes.
+``RULES`` is the whole decision, first match wins; ``CommitGate.tell`` is the only way its state changes.
 """
 
 from __future__ import annotations
@@ -445,7 +445,7 @@ class CommitGate:
         self.state = GateState()
         self.counters = GateCounters()
 
-    def observe(self, event: GateEvent) -> None:
+    def tell(self, event: GateEvent) -> None:
         """Apply one event to the gate's state."""
         self.state = next_state(self.state, event)
 

@@ -235,13 +235,13 @@ def _paused_records_come_out() -> Patch:
 
 
 def _holds_never_end() -> Patch:
-    observe = CommitGate.observe
+    tell = CommitGate.tell
 
     def ignoring(self: CommitGate, event: GateEvent) -> None:
         if not isinstance(event, HoldEnded):
-            observe(self, event)
+            tell(self, event)
 
-    return mock.patch.object(CommitGate, "observe", ignoring)
+    return mock.patch.object(CommitGate, "tell", ignoring)
 
 
 @contextlib.contextmanager

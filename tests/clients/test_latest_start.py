@@ -103,7 +103,7 @@ def closing_the_gate(times: int = 1) -> Callable[[Any, Any], None]:
     def on_assign(consumer: Any, partitions: Any) -> None:
         if partitions and len(closed) < times:
             closed.append(consumer.adapter.snapshot().generation)
-            consumer.gate.observe(RevocationEnded(frozenset(), closed[-1]))
+            consumer.gate.tell(RevocationEnded(frozenset(), closed[-1]))
 
     return on_assign
 

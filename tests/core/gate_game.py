@@ -60,7 +60,7 @@ class Game:
         self.held_too_long: set[int] = set()
         self.commits = 0
         self.proven = self.generation
-        self.gate.observe(Assigned(ALL))
+        self.gate.tell(Assigned(ALL))
 
     @property
     def generation(self) -> GroupGeneration:
@@ -117,7 +117,7 @@ class Game:
         elif ruling.decision is CommitDecision.ABORT:
             self._settle()
             if ruling.rule is GateRule.HELD_TOO_LONG:
-                self.gate.observe(HoldEnded())
+                self.gate.tell(HoldEnded())
                 if self.member_epochs:
                     self.held_too_long.add(self.shown)
         elif ruling.decision is CommitDecision.SKIP:
@@ -141,7 +141,7 @@ class Game:
             )
 
     def _settle(self) -> None:
-        self.gate.observe(WorkEnded())
+        self.gate.tell(WorkEnded())
         self.work = {}
         self.broken = frozenset()
 
@@ -163,7 +163,7 @@ class Game:
 
     def _on_assign(self, partitions: Partitions) -> None:
         self.assigned |= partitions
-        self.gate.observe(Assigned(partitions))
+        self.gate.tell(Assigned(partitions))
 
     def take(self, chosen: Partitions, _: float) -> None:
         """A revocation is due. Ours until acknowledged; what the callback shows depends on the protocol."""
@@ -176,7 +176,7 @@ class Game:
 
     def _on_revoke(self, partitions: Partitions, session: int) -> None:
         self.revoking = (partitions, session)
-        self.gate.observe(RevocationStarted(partitions))
+        self.gate.tell(RevocationStarted(partitions))
 
     def return_from_on_revoke(self, *_: object) -> None:
         assert self.revoking is not None
@@ -186,7 +186,7 @@ class Game:
         self.broken |= uncommitted
         if session == self.sessions:  # or it was taken from us already, and perhaps given to us anew
             self.owned -= partitions
-        self.gate.observe(RevocationEnded(partitions, self.generation, uncommitted))
+        self.gate.tell(RevocationEnded(partitions, self.generation, uncommitted))
         self.revocations.add(self.shown)
         self.held_too_long.discard(self.shown)
 
@@ -216,7 +216,7 @@ class Game:
         partitions = gone & self.assigned
         self.assigned -= partitions
         self.revocations = set()  # of a session that is over
-        self.gate.observe(Lost(partitions, partitions.intersection(self.work)))
+        self.gate.tell(Lost(partitions, partitions.intersection(self.work)))
 
     def check(self) -> None:
         """The gate knows what its member knows."""

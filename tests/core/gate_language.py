@@ -84,7 +84,7 @@ class VariantGate:
         self._rules = tuple(rules)
         self._advance = advance
 
-    def observe(self, event: GateEvent) -> None:
+    def tell(self, event: GateEvent) -> None:
         self.state = self._advance(self.state, event)
 
     def decide(self, attempt: CommitAttempt) -> CommitRuling:
@@ -111,7 +111,7 @@ def contradictions(scenario: Scenario, gate: VariantGate) -> list[Contradiction]
     found = []
     for step, each in enumerate(scenario.steps, start=1):
         if not isinstance(each, Ask):
-            gate.observe(each)
+            gate.tell(each)
             continue
         expected = f"{each.expect.name} by {each.rule}"
         answered = _answer(gate, each.attempt)

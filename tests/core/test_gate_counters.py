@@ -25,9 +25,9 @@ NOW, NEXT = classic(5), classic(6)
 
 def closed_gate(validation: CommitValidation = CommitValidation.UNKNOWN) -> CommitGate:
     gate = CommitGate(GateSettings(validation=validation, hold_limit_s=5.0))
-    gate.observe(Assigned(parts(P0, P1)))
-    gate.observe(RevocationStarted(parts(P1)))
-    gate.observe(RevocationEnded(parts(P1), NOW))
+    gate.tell(Assigned(parts(P0, P1)))
+    gate.tell(RevocationStarted(parts(P1)))
+    gate.tell(RevocationEnded(parts(P1), NOW))
     return gate
 
 

@@ -28,7 +28,7 @@ def test_each_scenario_gets_the_expected_ruling_at_every_step(scenario):
     gate = CommitGate(scenario.settings)
     for step in scenario.steps:
         if not isinstance(step, Ask):
-            gate.observe(step)
+            gate.tell(step)
             continue
         ruling = gate.decide(step.attempt)
         assert (ruling.decision, ruling.rule) == (step.expect, step.rule), f"at {step}"
@@ -54,7 +54,7 @@ def test_a_decision_does_not_change_the_gates_state(scenario):
             first, second = gate.decide(step.attempt), gate.decide(step.attempt)
             assert (gate.state, first) == (before, second)
         else:
-            gate.observe(step)
+            gate.tell(step)
 
 
 def test_the_scenarios_reach_every_rule():
@@ -83,7 +83,7 @@ def test_an_event_without_a_transition_is_an_error():
 
 def test_a_gate_table_must_end_with_a_rule_that_always_applies():
     gate = VariantGate(SCENARIOS[0].settings)
-    gate.observe(WorkEnded())
+    gate.tell(WorkEnded())
     question = Ask(SCENARIOS[0].steps[1].expect, GateRule.ALWAYS_OURS).attempt  # type: ignore[union-attr]
     with pytest.raises(StopIteration):
         decide(question, ())  # type: ignore[arg-type]

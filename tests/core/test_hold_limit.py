@@ -20,6 +20,6 @@ from tests.core.gate_language import P0, P1, classic, epoch, parts, work
 def test_the_end_of_a_hold_opens_no_classic_gate(now, opens):
     gate = CommitGate()
     for event in (Assigned(parts(P0, P1)), RevocationStarted(parts(P1)), RevocationEnded(parts(P1), now), HoldEnded()):
-        gate.observe(event)
+        gate.tell(event)
     decision = gate.decide(CommitAttempt(work({P0: now}), now, generation_is_synced=True)).decision
     assert decision is (CommitDecision.COMMIT if opens else CommitDecision.SKIP)

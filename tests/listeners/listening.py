@@ -34,9 +34,9 @@ class WatchedGate(CommitGate):
         super().__init__()
         self._diary = diary
 
-    def observe(self, event: GateEvent) -> None:
+    def tell(self, event: GateEvent) -> None:
         self._diary.append(f"gate: {type(event).__name__}")
-        super().observe(event)
+        super().tell(event)
 
 
 class OpenWork:
@@ -80,7 +80,7 @@ class OpenWork:
 
     def _settle(self) -> None:
         self.positions = frozenset()
-        self._gate.observe(WorkEnded())
+        self._gate.tell(WorkEnded())
 
 
 class ListeningMember:

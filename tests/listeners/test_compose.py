@@ -20,7 +20,7 @@ def composed(member, **callbacks):
         RevocationListener(member.gate, member.work, hook=member.hook),
         ApplicationCallbacks("the consumer", **callbacks),
     )
-    member.gate.observe(Assigned(ours(0, 1)))
+    member.gate.tell(Assigned(ours(0, 1)))
     member.diary.clear()
     return listener
 

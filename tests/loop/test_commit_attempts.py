@@ -72,7 +72,7 @@ def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit(res
 
 @pytest.mark.parametrize("ends_at_once", [False, True])
 def test_the_end_of_such_a_hold_is_the_end_of_the_last_revocation(restless, ends_at_once):
-    restless.gate.observe(RevocationEnded(frozenset(), restless.adapter.snapshot().generation))
+    restless.gate.tell(RevocationEnded(frozenset(), restless.adapter.snapshot().generation))
     restless.attempts.record(*restless.decide())
     restless.cluster.advance(LIMIT_S)
     with pytest.raises(EndedMeanwhileError) if ends_at_once else nullcontext():

@@ -135,7 +135,7 @@ def test_a_closed_gate_ends_the_lease(make_lease, ask):
     lease = make_lease()
     assigned = lease.gate.state.assigned
     assert len(assigned) == 3
-    lease.gate.observe(Lost(assigned, uncommitted=assigned))
+    lease.gate.tell(Lost(assigned, uncommitted=assigned))
     with pytest.raises(RunFencedError, match=r"commit gate is closed \(rule lost_work\)"):
         ask(lease)
 

@@ -43,7 +43,7 @@ def lose_the_lease(sink):
     run = driver_run.current_run(sink.settings)
     assert run is not None
     gate = run._lease.gate
-    gate.observe(Lost(gate.state.assigned, uncommitted=gate.state.assigned))
+    gate.tell(Lost(gate.state.assigned, uncommitted=gate.state.assigned))
 
 
 @pytest.fixture(autouse=True)

@@ -32,4 +32,4 @@ def intercepting(client: Callable[[dict[str, Any]], Any], **replacements: Callab
 
 def close_the_gate(consumer: EosConsumer) -> None:
     """Store the group's present generation as that of a revocation, as the revoke callback does."""
-    consumer.gate.observe(RevocationEnded(frozenset(), consumer.adapter.snapshot().generation))
+    consumer.gate.tell(RevocationEnded(frozenset(), consumer.adapter.snapshot().generation))

@@ -148,22 +148,22 @@ class LeaseMember:
         paused = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
         self._raw.assign(paused)
         self._raw.pause(paused)
-        self._gate.observe(Assigned(input_partitions(partitions)))
+        self._gate.tell(Assigned(input_partitions(partitions)))
         self._assigned = True
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
         if self._leaving:
             return
         keys = input_partitions(partitions)
-        self._gate.observe(RevocationStarted(keys))
-        self._gate.observe(RevocationEnded(keys, self.snapshot().generation, uncommitted=keys))
+        self._gate.tell(RevocationStarted(keys))
+        self._gate.tell(RevocationEnded(keys, self.snapshot().generation, uncommitted=keys))
         self._leave("the group revoked the lease")
 
     def _on_lost(self, _: Any, partitions: list[TopicPartition]) -> None:
         if self._leaving:
             return
         keys = input_partitions(partitions)
-        self._gate.observe(Lost(keys, uncommitted=keys))
+        self._gate.tell(Lost(keys, uncommitted=keys))
         self._leave("the lease was lost (no contact with the group for longer than its session)")
 
     def _leave(self, reason: str) -> None:
