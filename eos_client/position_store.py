@@ -47,6 +47,10 @@ class StoreTransaction(Protocol):
         """Whether the application has ended it."""
         ...
 
+    def was_ended_by_statement(self) -> bool:
+        """Return whether a statement of the application has ended it, which only the store knows."""
+        ...
+
     def move(self, moves: Mapping[InputPartition, Move]) -> None:
         """Move the rows of these partitions, if each still shows what was claimed.
 

@@ -47,12 +47,13 @@ def owner_name() -> str:
 class DatabaseLoop(Generic[K_co, V_co]):
     """Consume records and write rows, each record exactly once, until ``stop()``, SIGTERM, SIGINT or a fatal error.
 
-    ``handler`` gets a connection inside an open transaction and a list of records, and writes what it makes of them.
-    When it returns, the rows and the positions of the records are committed together; when it raises, nothing of the
-    records is, and ``config.on_error`` decides. It may run again for the same records after an abort, with a connection
-    on which nothing of the first run is left, so it must have no effects elsewhere. It must not end the transaction:
-    ``commit()`` and ``rollback()`` of the connection raise TransactionStateError, and whatever ends it by SQL ends the
-    loop with a ConfigurationError. An error of the database must leave the handler, which then gets the records again.
+    ``handler`` gets a connection inside an open transaction and a list of records, and writes what it makes of
+    them. When it returns, the rows and the positions of the records are committed together; when it raises, nothing
+    of the records is, and ``config.on_error`` decides. It may run again for the same records after an abort, with a
+    connection on which nothing of the first run is left, so it must have no effects elsewhere. It must not end the
+    transaction: ``commit()`` and ``rollback()`` of the connection raise TransactionStateError, and whatever ends it
+    by SQL ends the loop with a ConfigurationError or a TransactionStateError. An error of the database must leave
+    the handler, which then gets the records again.
 
     The positions stand in ``offsets_table`` (``schema.table`` where it has a schema), which is created if it is
     missing, one row for each group, topic and partition. A partition without a row begins where the group's offsets in
@@ -99,7 +100,7 @@ class DatabaseLoop(Generic[K_co, V_co]):
             self._keeps_rest = True  # the batch is halved, after an abort, to find the record that fails
             if fault := fault_of_database(error, connection):
                 raise TransactionBrokenError(f"{fault}. Its records are consumed again.") from error
-            if transaction.was_ended:
+            if transaction.was_ended or transaction.was_ended_by_statement():
                 raise HandlerUnfitError(f"{MISUSED}.") from error
             raise
         if transaction.was_ended:

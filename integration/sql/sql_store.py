@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, MetaData, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from eos_client.clients.dead_letters import LetterHeader
 from eos_client.core.model import GroupGeneration, InputPartition
@@ -89,6 +89,15 @@ class SqlTransaction:
         """Whether the application has ended it; see ``StoreTransaction``."""
         return self._guard.was_misused or self._connection.get_transaction() is not self._root
 
+    def was_ended_by_statement(self) -> bool:
+        """Ask for the savepoint from the beginning; see ``StoreTransaction``."""
+        try:
+            for statement in (f"RELEASE SAVEPOINT {_SAVEPOINT}", f"SAVEPOINT {_SAVEPOINT}"):
+                self._connection.exec_driver_sql(statement)
+        except SQLAlchemyError as error:  # any other: it can only be rolled back
+            return _has_no_savepoint(error)
+        return False
+
     def move(self, moves: Mapping[InputPartition, Move]) -> None:
         """Move the rows; see ``StoreTransaction``."""
         self._run(lambda: self._move(moves), "the offsets were not moved")
@@ -127,7 +136,7 @@ class SqlTransaction:
         try:
             self._connection.exec_driver_sql(f"RELEASE SAVEPOINT {_SAVEPOINT}")
         except DBAPIError as error:
-            if not is_lost(error) and code_of(error).startswith(_NO_SAVEPOINT):
+            if _has_no_savepoint(error):
                 raise StoreMisusedError(MISUSED) from error
             raise
         self._is_whole = True
@@ -179,6 +188,10 @@ class SqlTransaction:
                     self._connection.close()
         finally:
             self._ending.release()
+
+
+def _has_no_savepoint(error: Exception) -> bool:
+    return not is_lost(error) and code_of(error).startswith(_NO_SAVEPOINT)
 
 
 class _EndGuard:

@@ -63,6 +63,9 @@ class RowLockingTransaction:
         self.moves: Mapping[InputPartition, Move] = {}
         self.is_closed = False
 
+    def was_ended_by_statement(self) -> bool:
+        return False
+
     def move(self, moves: Mapping[InputPartition, Move]) -> None:
         self._require_open("move")
         self.store.require_unlocked(moves, self)

@@ -306,6 +306,32 @@ def test_a_commit_by_sql_ends_the_loop_at_once(stage):
     assert len(stage.rows()) == 5
 
 
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_a_commit_by_sql_before_the_handler_raises_is_no_failure_of_a_record(stage, on_error):
+    """It would be told as aborted, and the rows be written once more after each start."""
+
+    def handler(connection, records):
+        write_rows(connection, records)
+        connection.exec_driver_sql("COMMIT")
+        raise ArithmeticError("bad record")
+
+    stage.write(5)
+    with pytest.raises(ConfigurationError, match="ended inside the handler"):
+        stage.run(handler, on_error=on_error)
+    assert len(stage.rows()) == 5
+
+
+def test_a_record_that_fails_leaves_the_transaction_to_those_after_it(stage):
+    def handler(connection, records):
+        write_rows(connection, records)
+        if any(record.offset() == 2 for record in records):
+            raise ArithmeticError("bad record")
+
+    stage.write(5)
+    stage.run(handler, on_error="skip")
+    assert sorted(row[1] for row in stage.rows()) == [0, 1, 3, 4]
+
+
 def test_a_connection_that_was_kept_writes_nothing_later(stage):
     kept = []
 
