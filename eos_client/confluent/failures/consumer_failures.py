@@ -39,9 +39,10 @@ _GROUP_REMEDIES = {
     "group.protocol=consumer, its group.consumer.max.size",
     GROUP_PROTOCOL_DIFFERS: "Members that are in the group use another partition.assignment.strategy or "
     "group.protocol: set the same here, or stop them all first",
-    GROUP_UNKNOWN: "Members with group.protocol=classic are in it: set the same here, or stop them all first (a static "
-    "one, or one that was killed, stays in it until its session.timeout.ms is over), or have the brokers' "
-    "group.consumer.migration.policy let both in",
+    GROUP_UNKNOWN: "Either the group was deleted while this consumer was away: start again. Or members with "
+    "group.protocol=classic are in it: set the same here, or stop them all first (a static one, or one that was "
+    "killed, stays in it until its session.timeout.ms is over), or have the brokers' group.consumer.migration.policy "
+    "let both in",
     SESSION_TIMEOUT_REFUSED: "Set a session.timeout.ms between the broker's group.min.session.timeout.ms and "
     "group.max.session.timeout.ms",
     PATTERN_REFUSED: "With group.protocol=consumer the brokers match patterns with RE2, which has no back-references "

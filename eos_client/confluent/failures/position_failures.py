@@ -142,8 +142,9 @@ def _topic_replaced(topic: str) -> KafkaInputPositionError:
     message = (
         f"the input topic {topic!r} was deleted and created again: offsets of the old one say nothing about the new "
         "one. Nothing of the new one was handed over. End the process, set the group's offsets of this topic to where "
-        "the new one is to be read from, or delete them (Kafka may have deleted them already), then start again: "
-        "without offsets, auto.offset.reset=latest skips what is in the new one by then."
+        "the new one is to be read from, or delete them, and only then start again. Look at them even if Kafka has "
+        "deleted them with the topic: a revocation may have committed those of the old one before this was noticed, "
+        "and a start there skips records. Without offsets, auto.offset.reset=latest skips what is in the new one."
     )
     error = KafkaError(KafkaError.UNKNOWN_TOPIC_ID, message)
     return KafkaInputPositionError(error, message, topic)
