@@ -7,6 +7,7 @@ from typing import Any
 
 from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
 from eos_client.core.model import UNJOINED, InputPartition
+from eos_client.errors import text_of
 from eos_client.observe import (
     Counters,
     EventHook,
@@ -57,7 +58,7 @@ class RevocationListener:
         try:
             between()
         except BaseException as error:
-            self._work.on_callback_failed(keys, f"the application's on_revoke raised {type(error).__name__}: {error}")
+            self._work.on_callback_failed(keys, f"the application's on_revoke raised {text_of(error)}")
             raise
         else:
             self._work.commit_before_revoke(keys)

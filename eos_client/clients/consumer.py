@@ -206,7 +206,8 @@ class EosConsumer(Consumer):
         self._report_lag()
         if skipped := self.adapter.starts.take_skipped_by_latest():
             self._hook(PartitionsStartedAtEnd(offsets_before=skipped))
-        self._unmatched.report()
+        if not self._membership.has_left:
+            self._unmatched.report()
         session = self.open_work.session
         if session is not None and session.block.is_open:
             records, hand_over = self._next_in_block(session, count, timeout)

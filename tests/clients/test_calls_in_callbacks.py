@@ -157,3 +157,30 @@ def test_a_call_that_is_refused_in_a_callback_changes_nothing(stage: SimulatedSt
     stage.collect(consumer, 4)
     assert seen
     assert all(seen)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_an_exception_of_on_revoke_without_a_text_is_raised_once_as_any_other(protocol):
+    class OddError(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    def on_revoke(*_):
+        raise OddError
+
+    stage = SimulatedStage(protocol)
+    producer, consumer = stage.producer(), stage.subscribed(callbacks={"on_revoke": on_revoke})
+    txn = producer.transaction(consumer)
+
+    def block():
+        with txn:
+            for record in stage.collect(consumer, 4):
+                txn.produce(SINK, record.value())
+            stage.until_revoked(consumer)
+
+    with pytest.raises(OddError):
+        block()
+    assert txn.outcome is Outcome.ABORTED
+    with producer.transaction(consumer):
+        pass
+    assert stage.named("partitions_lost") == []

@@ -258,3 +258,15 @@ def test_wherever_a_signal_breaks_close_off_nothing_is_read_in_silence(first):
     for (stage, consumer), strike in struck_runs(interrupted, EVERY_STEP, first=first):
         with suppress(ClientClosedError, RuntimeError):
             assert stage.collect(consumer, 1), strike.struck
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_closed_consumer_of_a_pattern_without_topics_is_told_closed_however_late(call):
+    stage = SimulatedStage()
+    consumer = stage.consumer()
+    consumer.subscribe(["^nothing.*"])
+    consumer.poll(0.1)
+    stage.cluster.advance(60.0)
+    consumer.close()
+    with pytest.raises(ClientClosedError):
+        getattr(consumer, call)(timeout=0.1)

@@ -23,6 +23,7 @@ from eos_client.core.error_codes import (
     GROUP_NOT_ADMITTED,
     GROUP_PROTOCOL_DIFFERS,
     GROUP_UNKNOWN,
+    INSTANCE_FENCED,
     INSTANCE_ID_TAKEN,
     OFFSETS_REFUSED,
     PATTERN_REFUSED,
@@ -51,6 +52,11 @@ _GROUP_REMEDIES = {
 """What helps a consumer that its group does not admit; ``patterns`` are those that it subscribes to."""
 
 _RIVAL = " Another running consumer has its group.instance.id: give each an id of its own."
+_UNRELEASED = (
+    " The group.instance.id is taken: by a former process that ended without close(), until its session is over (the "
+    "brokers' group.consumer.session.timeout.ms; then start again, or leave group.instance.id out), or by another "
+    "running consumer, which needs an id of its own."
+)
 _GROUP_CODE_BY_TEXT = {
     KafkaError(getattr(KafkaError, code)).str().removeprefix("Broker: "): code
     for code in sorted(REFUSED_BY_GROUP | INSTANCE_ID_TAKEN | {GROUP_UNKNOWN})
@@ -78,8 +84,8 @@ def input_error(
     code = event_code(error)
     what = f"{call}{code}: {error.str().rstrip('.')}"
     if meaning_of(ErrorEvent(code, fatal=is_fatal(error))) is EventMeaning.STOP_FATAL:
-        rival = _RIVAL if code in INSTANCE_ID_TAKEN else ""
-        message = f"the consumer cannot go on: {what}. End the process.{rival}"
+        holder = "" if code not in INSTANCE_ID_TAKEN else _RIVAL if code == INSTANCE_FENCED else _UNRELEASED
+        message = f"the consumer cannot go on: {what}. End the process.{holder}"
         return make_kafka_error(errors.FatalClientError, error, message)
     failed = "the consumer cannot go on:" if call else "the input cannot be read:"
     if code in READING_FORBIDDEN:
