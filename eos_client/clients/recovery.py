@@ -87,10 +87,10 @@ class Recovery:
         """
         try:
             self._producer.rebuild(meanwhile)
-            attempted, committed = self._committed(sent.positions, meanwhile) if sent.positions else ({}, {})
+            committed = self._committed(sent.positions, meanwhile) if sent.positions else {}
         except ClusterUnavailableError as error:
             raise outcome_stays_unknown(error) from error
-        outcome = resolve_outcome(attempted, sent.before, committed, sent.token)
+        outcome = resolve_outcome(sent.positions, sent.before, committed, sent.token)
         self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=str(cause)))
         if outcome is None:
             raise UnknownOutcomeError(_undeterminable_outcome_message(sent.positions)) from cause
@@ -100,8 +100,7 @@ class Recovery:
 
     def _committed(
         self, attempted: InputPositions, meanwhile: Callable[[], None]
-    ) -> tuple[InputPositions, Mapping[InputPartition, CommittedOffset]]:
-        """Return the committed offsets, and ``attempted`` without topics that were deleted with their offsets."""
+    ) -> Mapping[InputPartition, CommittedOffset]:
         limit_s = self._producer.limits.recovery_timeout_s
         deadline = self._clock() + limit_s
         retrying = tenacity.Retrying(
@@ -112,16 +111,13 @@ class Recovery:
             retry=tenacity.retry_if_not_exception_type(EosError),
         )
         try:
-            committed = retrying(self._consumer.library.committed_entries, list(attempted), _READ_TIMEOUT_S)
-            missing = attempted.keys() - committed.keys()
-            deleted = retrying(self._consumer.library.without_topic, missing, _READ_TIMEOUT_S)
+            return retrying(self._consumer.library.committed_entries, list(attempted), _READ_TIMEOUT_S)
         except tenacity.RetryError as error:
             raise ClusterUnavailableError(
                 f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s. "
                 "While a transaction holds other offsets of them, nobody can: if brokers answer, see by `eos-client "
                 "txn list --topic __consumer_offsets` whether one hangs."
             ) from error
-        return {p: position for p, position in attempted.items() if p not in deleted}, committed
 
 
 def _undeterminable_outcome_message(attempted: InputPositions) -> str:

@@ -295,8 +295,8 @@ def _without_void_ends(state: ConsumerState) -> ConsumerState:
     if not (state.unsettled and state.waiting):
         return state
     elsewhere = frozenset(p for p in state.unsettled if (row := state.rows[p]).needs_seek or row.is_withheld)
-    ends = [run for run in state.waiting if run.is_partition_end and run.partition in elsewhere]
-    return replace(state, waiting=tuple(run for run in state.waiting if run not in ends)) if ends else state
+    left = tuple(run for run in state.waiting if not (run.is_partition_end and run.partition in elsewhere))
+    return state if len(left) == len(state.waiting) else replace(state, waiting=left)
 
 
 def _with_work(state: ConsumerState, changed: Mapping[InputPartition, PartitionRow]) -> ConsumerState:

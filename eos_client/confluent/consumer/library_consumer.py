@@ -176,13 +176,6 @@ class LibraryConsumer:
         found = with_offsets(answer)
         return {input_partition(p): CommittedOffset(p.offset, p.metadata or "", p.leader_epoch) for p in found}
 
-    def without_topic(self, partitions: Iterable[InputPartition], timeout_s: float) -> frozenset[InputPartition]:
-        """Return those of ``partitions`` whose topic does not exist; raises KafkaException if no broker answers."""
-        with self.naming_errors("list_topics()"):
-            found = {t: self.raw.list_topics(t, timeout_s).topics.get(t) for t in {p.topic for p in partitions}}
-        gone = {topic for topic, known in found.items() if known is None or known.error is not None}
-        return frozenset(p for p in partitions if p.topic in gone)
-
     def committed_offsets(
         self, partitions: Iterable[InputPartition]
     ) -> Mapping[InputPartition, CommittedOffset] | None:
