@@ -4,43 +4,60 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from eos_client import __version__
 from eos_client.cli.demo.options import DemoOptions, GroupProtocol
 from eos_client.cli.doctor import DoctorOptions, diagnose, errors_as_findings, report
 from eos_client.cli.exit_codes import ExitCode
-from eos_client.cli.failures import CommandLineError, exit_code_table, failures_reported
-from eos_client.cli.logs import LogFormat, LogStream, configure_logs
+from eos_client.cli.failures import CommandLineError, exit_code_table
+from eos_client.cli.logs import LogFormat
 from eos_client.cli.offsets import DatabaseAccess, export_offsets, release_offsets, set_offsets, show_offsets
+from eos_client.cli.options import (
+    Bootstrap,
+    CommitInterval,
+    Config,
+    ConfigFile,
+    Database,
+    DemoConfigFile,
+    HealthHost,
+    HealthPort,
+    Json,
+    LogFormatOption,
+    MetricsPort,
+    Profile,
+    Quiet,
+    Verbose,
+    brokers,
+    flag,
+    named,
+    not_empty,
+    repeated,
+    require_both,
+    seconds,
+)
 from eos_client.cli.progress import progress_of
 from eos_client.cli.project import create_project
 from eos_client.cli.redrive import RedriveOptions, redrive
 from eos_client.cli.relay import OutboxOptions, relay_config, run_relay
+from eos_client.cli.reporting import reported, result_console, until_stopped, until_the_verdict
 from eos_client.cli.run import run_loop
 from eos_client.cli.settings import (
-    BOOTSTRAP_VARIABLE,
-    FILE_VARIABLE,
-    PROFILE_VARIABLE,
     client_settings,
     cluster_access,
     parse_names,
     parse_settings,
 )
-from eos_client.cli.signals import signals_as_interrupt
 from eos_client.cli.status import show_status, watch_status
 from eos_client.cli.tail_start import tail_start
 from eos_client.cli.topics import TailOptions, create_topics, list_topics, tail
 from eos_client.cli.transactions import end_transaction, list_transactions
 from eos_client.config import OnError
-from eos_client.config.secret_settings import check_addresses
 from eos_client.integration.probes import EVERY_ADDRESS
 from eos_client.testing.broker_settings import DEFAULT_VERSION
 
@@ -59,81 +76,13 @@ app.add_typer(offsets_app, name="offsets")
 txn_app = typer.Typer(no_args_is_help=True, help="Find transactions that hang, and end them (KIP-664).")
 app.add_typer(txn_app, name="txn")
 
-_PIPE_WIDTH = 120
 _PAUSE_HOURS_MAX = 1_000_000
 
 
-def _address(given: str | None) -> str | None:
-    """Return ``given`` where there are no credentials in it."""
-    if _not_empty(given) is not None:
-        with failures_reported(verbose=False):
-            check_addresses({"bootstrap.servers": given})
-    return given
-
-
-def _not_empty(given: str | None) -> str | None:
-    if given is not None and not given.strip():  # None: the option was left out
-        raise typer.BadParameter("a name cannot be empty")
-    return given
-
-
-def _flag(name: str, text: str) -> Any:
-    return typer.Option(name, help=text, show_default=False)
-
-
-def _name(name: str, metavar: str, text: str) -> Any:
-    return typer.Option(name, metavar=metavar, help=text, callback=_not_empty)
-
-
-def _topics(name: str, text: str) -> Any:
-    return typer.Option(name, metavar="TOPIC", help=f"{text} May be repeated.")
-
-
-def _seconds(name: str, text: str) -> Any:
-    return typer.Option(name, metavar="S", help=text, min=0.001)
-
-
-def _bootstrap(text: str) -> Any:
-    return typer.Option("--bootstrap", metavar="HOST:PORT", help=text, callback=_address)
-
-
-Bootstrap = Annotated[
-    str | None, _bootstrap(f"One or more brokers of the cluster; so may {BOOTSTRAP_VARIABLE}, or the file.")
-]
-Profile = Annotated[
-    str | None,
-    typer.Option(
-        "--profile",
-        metavar="NAME",
-        help="The table [profiles.NAME] of the file, too.",
-        envvar=PROFILE_VARIABLE,
-        callback=_not_empty,
-    ),
-]
-Config = Annotated[
-    list[str] | None,
-    typer.Option("--config", metavar="KEY=VALUE", help="A librdkafka setting by its dotted name. May be repeated."),
-]
 Input = Annotated[
     str | None, typer.Option("--input", metavar="FILE", help="Text or NDJSON, one record a line; - for standard input.")
 ]
 Seconds = Annotated[float, typer.Option(metavar="S", help="How long the input takes to arrive.", min=1.0, max=3600.0)]
-_OF_FILE = "Settings; so may EOS_CLIENT_CONFIG_SASL_PASSWORD=..."
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config-file", metavar="FILE.toml", help=_OF_FILE, envvar=FILE_VARIABLE)
-]
-DemoConfigFile = Annotated[Path | None, typer.Option("--config-file", metavar="FILE.toml", help=_OF_FILE)]
-Json = Annotated[bool, _flag("--json", "One JSON object a line.")]
-Verbose = Annotated[bool, _flag("--verbose", "Log every transaction; show the traceback of an error.")]
-HealthPort = Annotated[
-    int | None, typer.Option("--health-port", metavar="PORT", help="Answer /livez and /readyz there.", min=0, max=65535)
-]
-MetricsPort = Annotated[
-    int | None, typer.Option("--metrics-port", metavar="PORT", help="Serve Prometheus metrics there.", min=0, max=65535)
-]
-HealthHost = Annotated[
-    str, typer.Option("--health-host", metavar="HOST", help="The address of --health-port and --metrics-port.")
-]
 
 Reference = Annotated[
     str, typer.Argument(metavar="TRANSFORM", help="The function of one record: FILE.py:FUNC or package.module:FUNC.")
@@ -145,39 +94,28 @@ FromOffset = Annotated[
     int | None, typer.Option("--from-offset", metavar="O", help="From this offset of each partition.", min=0)
 ]
 Registry = Annotated[
-    str | None, _name("--schema-registry", "URL", "Decode what names an Avro or JSON schema of this registry.")
+    str | None, named("--schema-registry", "URL", "Decode what names an Avro or JSON schema of this registry.")
 ]
-Quiet = Annotated[bool, _flag("--quiet", "Warnings and errors only.")]
-LogFormatOption = Annotated[LogFormat, typer.Option(help="How log lines look on stderr.")]
 Progress = Annotated[
-    float | None, _seconds("--progress-interval", "Without a terminal. Default: 10; 1 with --log-format json.")
+    float | None, seconds("--progress-interval", "Without a terminal. Default: 10; 1 with --log-format json.")
 ]
 Attempts = Annotated[
     int, typer.Option(metavar="N", help="How often FUNC is called before the record counts as failed.", min=1)
 ]
 UntilEnd = Annotated[
-    bool, _flag("--until-end", "Stop, committed, at the ends that the partitions have when they are assigned.")
+    bool, flag("--until-end", "Stop, committed, at the ends that the partitions have when they are assigned.")
 ]
-PinnedId = Annotated[str | None, _name("--transactional-id", "ID", "Pin it, one per worker; generated when left out.")]
+PinnedId = Annotated[str | None, named("--transactional-id", "ID", "Pin it, one per worker; generated when left out.")]
 
 Buckets = Annotated[int, typer.Option(metavar="N", help="Relays that share the rows at most.", min=1, max=1000)]
 DemoDatabase = Annotated[
-    bool, _flag("--database", "Write rows of a database in place of a topic: of an SQLite file, or --database-url.")
+    bool,
+    flag("--database", "Write rows of a database in place of a topic: of an SQLite file, or --database-url."),
 ]
 DemoDatabaseUrl = Annotated[
     str | None, typer.Option("--database-url", metavar="URL", help="A database of your own, for --database.")
 ]
-Database = Annotated[
-    str,
-    typer.Option(
-        "--database",
-        metavar="URL",
-        help="The database, as SQLAlchemy takes it.",
-        envvar="EOS_CLIENT_DATABASE",
-        callback=_not_empty,
-    ),
-]
-OffsetsTable = Annotated[str, _name("--table", "TABLE", "The offsets table, with its schema where it has one.")]
+OffsetsTable = Annotated[str, named("--table", "TABLE", "The offsets table, with its schema where it has one.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -199,22 +137,22 @@ def _program(
 @app.command()
 def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     reference: Reference,
-    group: Annotated[str, _name("--group", "GROUP", "Consumer group of all workers of this job.")],
+    group: Annotated[str, named("--group", "GROUP", "Consumer group of all workers of this job.")],
     sources: Sources,
-    target: Annotated[str, _name("--to", "TOPIC", "Topic of outputs that name none.")],
+    target: Annotated[str, named("--to", "TOPIC", "Topic of outputs that name none.")],
     bootstrap: Bootstrap = None,
     transactional_id: PinnedId = None,
-    commit_interval_s: Annotated[float, _seconds("--commit-interval", "Seconds of work in one transaction.")] = 0.1,
-    start_timeout_s: Annotated[float, _seconds("--start-timeout", "How long the cluster may take to answer.")] = 10.0,
+    commit_interval_s: CommitInterval = 0.1,
+    start_timeout_s: Annotated[float, seconds("--start-timeout", "How long the cluster may take to answer.")] = 10.0,
     on_error: Annotated[
         OnError, typer.Option(help="What becomes of a record that FUNC or the cluster refuses.")
     ] = OnError.STOP,
     dead_letter_topic: Annotated[
-        str | None, _name("--dead-letter-topic", "TOPIC", "Where --on-error dead_letter writes such a record.")
+        str | None, named("--dead-letter-topic", "TOPIC", "Where --on-error dead_letter writes such a record.")
     ] = None,
     attempts: Attempts = 1,
-    batch: Annotated[bool, _flag("--batch", "FUNC takes a list of records, not one.")] = False,
-    keep_key: Annotated[bool, _flag("--keep-key", "Outputs that are bytes get the key of their record.")] = False,
+    batch: Annotated[bool, flag("--batch", "FUNC takes a list of records, not one.")] = False,
+    keep_key: Annotated[bool, flag("--keep-key", "Outputs that are bytes get the key of their record.")] = False,
     until_end: UntilEnd = False,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -236,8 +174,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     """
     is_read = False
     # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
-    with _until_stopped(verbose=verbose, log_format=log_format, quiet=quiet):
-        _require_both(on_error, dead_letter_topic)
+    with until_stopped(verbose=verbose, log_format=log_format, quiet=quiet):
+        require_both(on_error, dead_letter_topic)
         _require_one_record(keep_key=keep_key, batch=batch)
         topics = parse_names(sources, option="--from")
         title = f"{group}: {', '.join(topics)} -> {target}"
@@ -263,13 +201,6 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
         raise SystemExit(ExitCode.INTERRUPTED)
 
 
-def _require_both(on_error: OnError, dead_letter_topic: str | None) -> None:
-    if on_error is OnError.DEAD_LETTER and dead_letter_topic is None:
-        raise CommandLineError("--on-error dead_letter: give --dead-letter-topic TOPIC with it")
-    if on_error is not OnError.DEAD_LETTER and dead_letter_topic is not None:
-        raise CommandLineError("--dead-letter-topic: give --on-error dead_letter with it")
-
-
 def _require_one_record(*, keep_key: bool, batch: bool) -> None:
     if keep_key and batch:
         raise CommandLineError(
@@ -289,7 +220,7 @@ def init_command(
 
     The name of each file is printed on stdout. Nothing that exists is changed.
     """
-    with _reported(verbose=verbose):
+    with reported(verbose=verbose):
         for path in create_project(name, Path()):
             print(path)
         print(
@@ -299,20 +230,20 @@ def init_command(
 
 
 @app.command("relay")
-def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
+def relay_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     database: Database,
-    outbox: Annotated[str, _name("--outbox", "TABLE", "The outbox table, with its schema where it has one.")],
-    group: Annotated[str, _name("--group", "GROUP", "Consumer group of all relays of this outbox.")],
+    outbox: Annotated[str, named("--outbox", "TABLE", "The outbox table, with its schema where it has one.")],
+    group: Annotated[str, named("--group", "GROUP", "Consumer group of all relays of this outbox.")],
     bootstrap: Bootstrap = None,
-    target: Annotated[str | None, _name("--to", "TOPIC", "Topic of rows that name none.")] = None,
+    target: Annotated[str | None, named("--to", "TOPIC", "Topic of rows that name none.")] = None,
     buckets: Buckets = 16,
-    keep: Annotated[bool, _flag("--keep", "Leave published rows in the table.")] = False,
-    create: Annotated[bool, _flag("--create", "Create the outbox table if it is missing.")] = False,
-    poll_interval_s: Annotated[float, _seconds("--poll-interval", "How soon it looks for new rows again.")] = 0.1,
-    commit_interval_s: Annotated[float, _seconds("--commit-interval", "Seconds of work in one transaction.")] = 0.1,
+    keep: Annotated[bool, flag("--keep", "Leave published rows in the table.")] = False,
+    create: Annotated[bool, flag("--create", "Create the outbox table if it is missing.")] = False,
+    poll_interval_s: Annotated[float, seconds("--poll-interval", "How soon it looks for new rows again.")] = 0.1,
+    commit_interval_s: CommitInterval = 0.1,
     on_error: Annotated[OnError, typer.Option(help="What becomes of a row that cannot be published.")] = OnError.STOP,
-    dead_letter_topic: Annotated[str | None, _name("--dead-letter-topic", "TOPIC", "For dead letters.")] = None,
-    until_end: Annotated[bool, _flag("--until-end", "Stop once what is committed at the start is published.")] = False,
+    dead_letter_topic: Annotated[str | None, named("--dead-letter-topic", "TOPIC", "For dead letters.")] = None,
+    until_end: Annotated[bool, flag("--until-end", "Stop once what is committed at the start is published.")] = False,
     config: Config = None,
     config_file: ConfigFile = None,
     profile: Profile = None,
@@ -328,8 +259,8 @@ def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
     Relays of one group share the rows and take over from each other. Signals and exit status are those of `run`.
     """
     is_done = False
-    with _until_stopped(verbose=verbose, log_format=log_format, quiet=quiet):
-        _require_both(on_error, dead_letter_topic)
+    with until_stopped(verbose=verbose, log_format=log_format, quiet=quiet):
+        require_both(on_error, dead_letter_topic)
         rows = OutboxOptions(database, outbox, target, buckets, poll_interval_s, keep=keep, create=create)
         policy = {"on_error": on_error.value, "dead_letter_topic": dead_letter_topic}
         access = cluster_access(bootstrap, config, config_file, profile, of_job=True)
@@ -343,7 +274,7 @@ def relay_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
 
 @app.command()
 def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
-    bootstrap: Annotated[str | None, _bootstrap("Your own cluster; an embedded Kafka when left out.")] = None,
+    bootstrap: Annotated[str | None, brokers("Your own cluster; an embedded Kafka when left out.")] = None,
     input_name: Input = None,
     partitions: Annotated[int, typer.Option(help="Partitions of each topic.", min=3, max=1000)] = 6,
     seconds: Seconds = 20.0,
@@ -367,7 +298,7 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
     from eos_client.cli.demo.database_session import run_database_demo  # noqa: PLC0415  no other command needs them
     from eos_client.cli.demo.session import run_demo  # noqa: PLC0415
 
-    with _until_the_verdict(verbose=verbose):
+    with until_the_verdict(verbose=verbose):
         options = DemoOptions(
             bootstrap_servers=bootstrap,
             input_name=input_name,
@@ -380,7 +311,7 @@ def demo(  # noqa: PLR0913, PLR0917  each parameter is an option
             writes_rows=database or database_url is not None,
             database_url=database_url,
         )
-        (run_database_demo if options.writes_rows else run_demo)(options, _console())
+        (run_database_demo if options.writes_rows else run_demo)(options, result_console())
 
 
 @app.command("demo-spark")
@@ -393,8 +324,8 @@ def demo_spark(
     """Prove it for Spark: an executor and the driver are killed, and the topic is read back record by record."""
     from eos_client.cli.demo.spark_session import run_spark_demo  # noqa: PLC0415  as in `demo`
 
-    with _until_the_verdict(verbose=verbose):
-        run_spark_demo(_console(), input_name, slots, seconds)
+    with until_the_verdict(verbose=verbose):
+        run_spark_demo(result_console(), input_name, slots, seconds)
 
 
 @app.command()
@@ -404,24 +335,22 @@ def broker(
     properties: Annotated[
         list[str] | None, typer.Option("--property", metavar="KEY=VALUE", help="A broker property. May be repeated.")
     ] = None,
-    sasl: Annotated[bool, _flag("--sasl", "Clients have to log in (SASL PLAIN); how is printed on stderr.")] = False,
+    sasl: Annotated[bool, flag("--sasl", "Clients have to log in (SASL PLAIN); how is printed on stderr.")] = False,
     verbose: Verbose = False,
 ) -> None:
     """Start an embedded real Kafka for development; its address is all that it prints on stdout."""
     from eos_client.cli.broker import serve_broker  # noqa: PLC0415  as in `demo`
 
-    with _reported(verbose=verbose):
+    with reported(verbose=verbose):
         serve_broker(version, port, parse_settings(properties or (), option="--property"), with_login=sasl)
 
 
 @app.command("status")
 def status_command(  # noqa: PLR0913, PLR0917  each parameter is an option
-    group: Annotated[
-        str, typer.Argument(metavar="GROUP", help="A consumer group, of any client.", callback=_not_empty)
-    ],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="A consumer group, of any client.", callback=not_empty)],
     bootstrap: Bootstrap = None,
-    watch: Annotated[bool, _flag("--watch", "Look again and again, until Ctrl-C.")] = False,
-    interval_s: Annotated[float, _seconds("--interval", "Seconds between two looks of --watch.")] = 2.0,
+    watch: Annotated[bool, flag("--watch", "Look again and again, until Ctrl-C.")] = False,
+    interval_s: Annotated[float, seconds("--interval", "Seconds between two looks of --watch.")] = 2.0,
     as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -432,12 +361,12 @@ def status_command(  # noqa: PLR0913, PLR0917  each parameter is an option
 
     The lag counts the records that a read_committed reader still gets; a large one is given as "<= offsets".
     """
-    with _until_stopped(verbose=verbose) if watch else _reported(verbose=verbose):
+    with until_stopped(verbose=verbose) if watch else reported(verbose=verbose):
         access = cluster_access(bootstrap, config, config_file, profile)
         if watch:
-            watch_status(access, group, _console(), as_json=as_json, interval_s=interval_s)
+            watch_status(access, group, result_console(), as_json=as_json, interval_s=interval_s)
         else:
-            show_status(access, group, _console(), as_json=as_json)
+            show_status(access, group, result_console(), as_json=as_json)
 
 
 @topic_app.command("create")
@@ -451,7 +380,7 @@ def topic_create(
     verbose: Verbose = False,
 ) -> None:
     """Create topics with the cluster's replication."""
-    with _reported(verbose=verbose):
+    with reported(verbose=verbose):
         access = cluster_access(bootstrap, config, config_file, profile)
         create_topics(access, parse_names(names, option="TOPIC"), partitions)
 
@@ -459,7 +388,7 @@ def topic_create(
 @topic_app.command("list")
 def topic_list(
     bootstrap: Bootstrap = None,
-    internal: Annotated[bool, _flag("--internal", "Kafka's own topics, too.")] = False,
+    internal: Annotated[bool, flag("--internal", "Kafka's own topics, too.")] = False,
     as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -467,17 +396,17 @@ def topic_list(
     verbose: Verbose = False,
 ) -> None:
     """List the topics that this user may see, each with the number of its partitions."""
-    with _reported(verbose=verbose):
+    with reported(verbose=verbose):
         access = cluster_access(bootstrap, config, config_file, profile)
         list_topics(access, internal=internal, as_json=as_json)
 
 
 @app.command("tail")
 def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", callback=_not_empty)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", callback=not_empty)],
     bootstrap: Bootstrap = None,
     partition: Annotated[int | None, typer.Option(metavar="P", help="This partition alone.", min=0)] = None,
-    new: Annotated[bool, _flag("--new", "Only what is written from now on.")] = False,
+    new: Annotated[bool, flag("--new", "Only what is written from now on.")] = False,
     offset: FromOffset = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="From 30s, 15m, 2h or 1d ago, or from 2026-11-30T17:00.")
@@ -487,7 +416,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     ] = None,
     follow: Annotated[bool, typer.Option("--follow/--no-follow", help="Go on after the end of the topic.")] = True,
     count: Annotated[int | None, typer.Option(metavar="N", help="Stop after so many records.", min=1)] = None,
-    uncommitted: Annotated[bool, _flag("--uncommitted", "Also of open and aborted transactions.")] = False,
+    uncommitted: Annotated[bool, flag("--uncommitted", "Also of open and aborted transactions.")] = False,
     registry: Registry = None,
     as_json: Json = False,
     config: Config = None,
@@ -499,7 +428,7 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
 
     \N stands for null, and what cannot be printed is escaped. In JSON, what is no UTF-8 is {"base64": "..."}.
     """
-    with _until_stopped(verbose=verbose):
+    with until_stopped(verbose=verbose):
         access = cluster_access(bootstrap, config, config_file, profile)
         options = TailOptions(
             topic=topic,
@@ -514,10 +443,10 @@ def tail_command(  # noqa: PLR0913, PLR0917  each parameter is an option
 
 
 @app.command("redrive")
-def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the dead letters.", callback=_not_empty)],
+def redrive_command(  # noqa: PLR0913, PLR0917  each parameter is an option
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic of the dead letters.", callback=not_empty)],
     bootstrap: Bootstrap = None,
-    target: Annotated[str | None, _name("--to", "TOPIC", "Default: where each record came from.")] = None,
+    target: Annotated[str | None, named("--to", "TOPIC", "Default: where each record came from.")] = None,
     match: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Only letters whose error holds TEXT; the others are kept.")
     ] = None,
@@ -525,7 +454,7 @@ def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
         int | None, typer.Option("--limit", metavar="N", help="Send N letters at most.", min=1)
     ] = None,
     group: Annotated[
-        str | None, _name("--group", "GROUP", "Remembers what was sent. Default: eos-redrive-TOPIC.")
+        str | None, named("--group", "GROUP", "Remembers what was sent. Default: eos-redrive-TOPIC.")
     ] = None,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -536,7 +465,7 @@ def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
 
     A letter that cannot be sent is named and stays, and the exit status says so.
     """
-    with _until_stopped(verbose=verbose):
+    with until_stopped(verbose=verbose):
         access = cluster_access(bootstrap, config, config_file, profile)
         options = RedriveOptions(
             bootstrap_servers=access.bootstrap_servers,
@@ -553,8 +482,8 @@ def redrive_command(  # noqa: PLR0913, PLR0917  # each parameter is an option
 @txn_app.command("list")
 def txn_list(
     bootstrap: Bootstrap = None,
-    topics: Annotated[list[str] | None, _topics("--topic", "Look at this one only.")] = None,
-    every: Annotated[bool, _flag("--all", "Also transactional ids without an open transaction.")] = False,
+    topics: Annotated[list[str] | None, repeated("--topic", "Look at this one only.")] = None,
+    every: Annotated[bool, flag("--all", "Also transactional ids without an open transaction.")] = False,
     as_json: Json = False,
     config: Config = None,
     config_file: ConfigFile = None,
@@ -562,7 +491,7 @@ def txn_list(
     verbose: Verbose = False,
 ) -> None:
     """List the open transactions: those that coordinators know, and those that hang because none does."""
-    with _reported(verbose=verbose):
+    with reported(verbose=verbose):
         access = cluster_access(bootstrap, config, config_file, profile)
         list_transactions(access, parse_names(topics or (), option="--topic"), every=every, as_json=as_json)
 
@@ -570,20 +499,21 @@ def txn_list(
 @txn_app.command("abort")
 def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
     bootstrap: Bootstrap = None,
-    topic: Annotated[str | None, _name("--topic", "TOPIC", "Where the transaction is open.")] = None,
+    topic: Annotated[str | None, named("--topic", "TOPIC", "Where the transaction is open.")] = None,
     partition: Annotated[int | None, typer.Option(metavar="P", help="Its partition.", min=0)] = None,
     start_offset: Annotated[int | None, typer.Option(metavar="O", help="Its first offset there.", min=0)] = None,
     transactional_id: Annotated[
-        str | None, _name("--transactional-id", "ID", "Instead: the id whose transaction is ended and producer fenced.")
+        str | None,
+        named("--transactional-id", "ID", "Instead: the id whose transaction is ended and producer fenced."),
     ] = None,
-    force: Annotated[bool, _flag("--force", "Also if it does not hang.")] = False,
+    force: Annotated[bool, flag("--force", "Also if it does not hang.")] = False,
     config: Config = None,
     config_file: ConfigFile = None,
     profile: Profile = None,
     verbose: Verbose = False,
 ) -> None:
     """End a transaction that hangs: its outputs stay invisible, and read_committed readers can read on past it."""
-    with _reported(verbose=verbose):
+    with reported(verbose=verbose):
         access = cluster_access(bootstrap, config, config_file, profile)
         end_transaction(access, (topic, partition, start_offset), transactional_id, force=force)
 
@@ -591,13 +521,13 @@ def txn_abort(  # noqa: PLR0913, PLR0917  each parameter is an option
 @offsets_app.command("show")
 def offsets_show(
     database: Database,
-    group: Annotated[str | None, _name("--group", "GROUP", "The rows of this group only.")] = None,
+    group: Annotated[str | None, named("--group", "GROUP", "The rows of this group only.")] = None,
     table: OffsetsTable = "eos_offsets",
     as_json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Show where each partition of a group goes on, and who has claimed it."""
-    with _reported(verbose=verbose):
+    with reported(verbose=verbose):
         show_offsets(DatabaseAccess(url=database, table=table), group, as_json=as_json)
 
 
@@ -610,7 +540,7 @@ def offsets_set(
     verbose: Verbose = False,
 ) -> None:
     """Let a group go on elsewhere; a worker that runs meanwhile is fenced."""
-    with _reported(verbose=verbose):
+    with reported(verbose=verbose):
         set_offsets(DatabaseAccess(url=database, table=table), group, places)
 
 
@@ -626,7 +556,7 @@ def offsets_export(
     verbose: Verbose = False,
 ) -> None:
     """Write a group's positions into Kafka, for an application that commits its offsets there."""
-    with _reported(verbose=verbose):
+    with reported(verbose=verbose):
         cluster = cluster_access(bootstrap, config, config_file, profile)
         export_offsets(DatabaseAccess(url=database, table=table), group, cluster)
 
@@ -639,18 +569,18 @@ def offsets_release(
     verbose: Verbose = False,
 ) -> None:
     """Let a group that was deleted, or moved to another cluster, claim its rows again."""
-    with _reported(verbose=verbose):
+    with reported(verbose=verbose):
         release_offsets(DatabaseAccess(url=database, table=table), group)
 
 
 @app.command()
 def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
     bootstrap: Bootstrap = None,
-    group: Annotated[str | None, _name("--group", "GROUP", "A consumer group to look at.")] = None,
-    topics: Annotated[list[str] | None, _topics("--topic", "A topic to look at.")] = None,
-    sources: Annotated[list[str] | None, _topics("--from", "An input topic of the job.")] = None,
-    targets: Annotated[list[str] | None, _topics("--to", "A topic that the job writes to, also dead letters.")] = None,
-    transactional_id: Annotated[str | None, _name("--transactional-id", "ID", "The job's, where it is pinned.")] = None,
+    group: Annotated[str | None, named("--group", "GROUP", "A consumer group to look at.")] = None,
+    topics: Annotated[list[str] | None, repeated("--topic", "A topic to look at.")] = None,
+    sources: Annotated[list[str] | None, repeated("--from", "An input topic of the job.")] = None,
+    targets: Annotated[list[str] | None, repeated("--to", "A topic that the job writes to, also dead letters.")] = None,
+    transactional_id: Annotated[str | None, named("--transactional-id", "ID", "The job's, where it is pinned.")] = None,
     longest_pause_h: Annotated[
         float,
         typer.Option(
@@ -669,7 +599,7 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
 ) -> None:
     """Say whether this configuration and cluster are fit for exactly-once, and what to do where not."""
     log_format = LogFormat.JSON if as_json else LogFormat.CONSOLE
-    with _reported(verbose=verbose, log_format=log_format):
+    with reported(verbose=verbose, log_format=log_format):
         with errors_as_findings() if as_json else nullcontext():
             access = cluster_access(bootstrap, config, config_file, profile, of_job=True)
             options = DoctorOptions(
@@ -683,45 +613,4 @@ def doctor(  # noqa: PLR0913, PLR0917  each parameter is an option
                 settings=access.settings,
             )
             findings = diagnose(options)
-        report(findings, _console(), as_json=as_json)
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise  # noqa: PLE0704  rich calls it where it has caught the error, and would end with status 1
-
-
-def _console() -> Console:
-    """Return a console that folds no table where there is no terminal to measure."""
-    console = _Console()
-    return console if console.is_terminal else _Console(width=max(console.width, _PIPE_WIDTH))
-
-
-@contextmanager
-def _reported(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE, quiet: bool = False) -> Iterator[LogStream]:
-    """Configure the logs, and turn an error of the command into a message and an exit status."""
-    log_stream = configure_logs(log_format, verbose=verbose, quiet=quiet)
-    with failures_reported(verbose=verbose, as_json=log_format is LogFormat.JSON):
-        if quiet and verbose:
-            raise CommandLineError("--quiet and --verbose contradict each other: keep one")
-        yield log_stream
-
-
-@contextmanager
-def _until_stopped(*, verbose: bool, log_format: LogFormat = LogFormat.CONSOLE, quiet: bool = False) -> Iterator[None]:
-    """Treat a requested stop as success, unless it was caused by the loss of stderr's reader."""
-    with _reported(verbose=verbose, log_format=log_format, quiet=quiet) as log_stream:
-        with signals_as_interrupt(), suppress(KeyboardInterrupt):
-            yield
-        log_stream.require_reader()
-
-
-@contextmanager
-def _until_the_verdict(*, verbose: bool) -> Iterator[None]:
-    """Let a signal end the command with a status of its own."""
-    try:
-        with _reported(verbose=verbose), signals_as_interrupt():
-            yield
-    except KeyboardInterrupt:
-        print("eos-client: interrupted before the verdict", file=sys.stderr)
-        raise SystemExit(ExitCode.INTERRUPTED) from None
+        report(findings, result_console(), as_json=as_json)

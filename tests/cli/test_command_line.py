@@ -349,17 +349,17 @@ def test_a_worker_whose_log_reader_has_gone_stops_with_a_status_of_its_own(tmp_p
     ("stdout", "prints"),
     [
         (">/dev/full", "print('result')"),
-        ("| true", "_console().print('result')"),
+        ("| true", "result_console().print('result')"),
         (">/dev/full", "print('result'); 1 / 0"),
     ],
 )
 def test_a_result_that_cannot_be_written_is_named_with_a_status_of_its_own(stdout: str, prints: str) -> None:
     code = (
         "import sys, time\n"
-        "from eos_client.cli import main\n"
-        "from eos_client.cli.app import _console\n"
+        "from eos_client.cli import app, main\n"
+        "from eos_client.cli.reporting import result_console\n"
         f"def tell(*_): time.sleep(0.3); {prints}\n"
-        "sys.modules['eos_client.cli.app'].create_topics = tell\n"
+        "app.create_topics = tell\n"
         "sys.argv = ['eos-client', 'topic', 'create', 'orders', '--bootstrap', '127.0.0.1:1']; main()\n"
     )
     line = f'"$0" -c "$1" {stdout}; exit ${{PIPESTATUS[0]}}'
