@@ -179,7 +179,7 @@ def test_the_doctor_prints_an_error_of_its_own_as_json(monkeypatch: pytest.Monke
     def broken(_options: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("eos_client.cli.app.diagnose", broken)
+    monkeypatch.setattr("eos_client.cli.commands.doctor.diagnose", broken)
     ended = typed("doctor", "--json", "--bootstrap", "127.0.0.1:1")
     assert ended.status == ExitCode.UNEXPECTED
     assert json.loads(ended.out)["text"] == "unexpected ZeroDivisionError: a bug"
@@ -356,10 +356,11 @@ def test_a_worker_whose_log_reader_has_gone_stops_with_a_status_of_its_own(tmp_p
 def test_a_result_that_cannot_be_written_is_named_with_a_status_of_its_own(stdout: str, prints: str) -> None:
     code = (
         "import sys, time\n"
-        "from eos_client.cli import app, main\n"
+        "from eos_client.cli import main\n"
+        "from eos_client.cli.commands import topic\n"
         "from eos_client.cli.reporting import result_console\n"
         f"def tell(*_): time.sleep(0.3); {prints}\n"
-        "app.create_topics = tell\n"
+        "topic.create_topics = tell\n"
         "sys.argv = ['eos-client', 'topic', 'create', 'orders', '--bootstrap', '127.0.0.1:1']; main()\n"
     )
     line = f'"$0" -c "$1" {stdout}; exit ${{PIPESTATUS[0]}}'

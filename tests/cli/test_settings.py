@@ -271,7 +271,7 @@ def test_file_and_profile_may_be_named_once_in_the_environment(
     profiles: Path, monkeypatch: pytest.MonkeyPatch, typed: Any
 ) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr("eos_client.cli.app.create_topics", lambda access, *_: seen.append(access))
+    monkeypatch.setattr("eos_client.cli.commands.topic.create_topics", lambda access, *_: seen.append(access))
     monkeypatch.setenv("EOS_CLIENT_CONFIG_FILE", str(profiles))
     monkeypatch.setenv("EOS_CLIENT_PROFILE", "prod")
     assert typed("topic", "create", "orders").status == 0

@@ -1,0 +1,1 @@
+"""What each command takes: a module for each command, named after it. The modules of ``cli`` do the work."""
