@@ -105,8 +105,8 @@ Database = Annotated[
 ]
 
 
-def require_both(on_error: OnError, dead_letter_topic: str | None) -> None:
-    """Check that a topic of dead letters is named where records go to one, and only there.
+def failure_policy(on_error: OnError, dead_letter_topic: str | None) -> dict[str, str | None]:
+    """Return these two options as settings of `EosConfig`.
 
     :raises CommandLineError: one of the two options is given without the other.
     """
@@ -114,3 +114,4 @@ def require_both(on_error: OnError, dead_letter_topic: str | None) -> None:
         raise CommandLineError("--on-error dead_letter: give --dead-letter-topic TOPIC with it")
     if on_error is not OnError.DEAD_LETTER and dead_letter_topic is not None:
         raise CommandLineError("--dead-letter-topic: give --on-error dead_letter with it")
+    return {"on_error": on_error.value, "dead_letter_topic": dead_letter_topic}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -33,17 +34,37 @@ _STATISTICS = "statistics.interval.ms"
 _LAG_INTERVAL_MS = 2000
 
 
-def run_loop(  # noqa: PLR0913  keyword-only, each an option of the command
-    reference: str,
-    input_topics: Sequence[str],
-    output_topic: str,
+@dataclass(frozen=True)
+class LoopWork:
+    """What a loop does: the function that ``reference``, FILE.py:FUNC or package.module:FUNC, names, between topics.
+
+    ``keep_key``: an output that is bytes gets the key of its record. No such record exists where it ``takes_batches``.
+    """
+
+    reference: str
+    input_topics: Sequence[str]
+    output_topic: str
+    _: KW_ONLY
+    takes_batches: bool
+    keep_key: bool
+
+    def load(self) -> dict[str, Transform]:
+        """Return the function as the argument of `ExactlyOnceLoop` that takes it.
+
+        :raises TransformLoadError: ``reference`` cannot be used.
+        """
+        loaded = load_transform(self.reference, takes_batches=self.takes_batches)
+        keyed = keeping_keys(loaded) if self.keep_key else LostKeys(loaded, takes_batches=self.takes_batches)
+        return {"transform_batch" if self.takes_batches else "transform": keyed}
+
+
+def run_loop(
+    work: LoopWork,
     access: ClusterAccess,
-    *,
-    takes_batches: bool,
-    keep_key: bool,
-    until_end: bool,
     served_at: tuple[str, int | None, int | None],
     progress: LoopProgress,
+    *,
+    until_end: bool,
     **options: Any,
 ) -> bool:
     """Load the transform and run the loop, with these ``options`` of `EosConfig`, until a signal or an error ends it.
@@ -53,16 +74,17 @@ def run_loop(  # noqa: PLR0913  keyword-only, each an option of the command
     :param progress: tells how the loop gets on. The lag of that comes from the client library's statistics, which the
         consumer makes every two seconds where its settings say nothing else.
     :param served_at: host, and ports of the health and of the Prometheus endpoint; port None: there is none.
-    :raises TransformLoadError: ``reference``, FILE.py:FUNC or package.module:FUNC, cannot be used.
+    :raises TransformLoadError: as `LoopWork.load`.
     :raises TransformExitedError: the transform called ``sys.exit``, or raised something else that is no Exception.
     :raises EosError: as ``ExactlyOnceLoop.run``, `ProbeServer` and `served_metrics` do.
     """
-    name = "transform_batch" if takes_batches else "transform"
-    given: dict[str, Any] = {name: _transform(reference, takes_batches=takes_batches, keep_key=keep_key)}
+    given: dict[str, Any] = work.load()
     host, health_port, metrics_port = served_at
     config = _config(access, options)
-    if output_topic in input_topics:
-        _LOG.warning("reads_its_own_output", topic=output_topic, advice="each output is an input again; is this meant?")
+    if work.output_topic in work.input_topics:
+        _LOG.warning(
+            "reads_its_own_output", topic=work.output_topic, advice="each output is an input again; is this meant?"
+        )
     with (
         _remaining_threads_named(),
         hang_up_as_termination(),
@@ -70,14 +92,9 @@ def run_loop(  # noqa: PLR0913  keyword-only, each an option of the command
         served_metrics(host, metrics_port) as metrics,
     ):
         hook = progress if metrics is None else metrics.hook(config.group_id, progress)
-        loop = ExactlyOnceLoop(config, input_topics, **given, output_topic=output_topic, hook=hook)
+        loop = ExactlyOnceLoop(config, work.input_topics, **given, output_topic=work.output_topic, hook=hook)
         with loop, served_probes(loop.health, host, health_port), progress.watch(loop):
             return _run_watched(loop, metrics, until_end=until_end)
-
-
-def _transform(reference: str, *, takes_batches: bool, keep_key: bool) -> Transform:
-    loaded = load_transform(reference, takes_batches=takes_batches)
-    return keeping_keys(loaded) if keep_key else LostKeys(loaded, takes_batches=takes_batches)
 
 
 def _config(access: ClusterAccess, options: Mapping[str, Any]) -> EosConfig:

@@ -21,9 +21,9 @@ from eos_client.cli.options import (
     Profile,
     Quiet,
     Verbose,
+    failure_policy,
     flag,
     named,
-    require_both,
     seconds,
 )
 from eos_client.cli.progress import progress_of
@@ -66,9 +66,8 @@ def relay_command(  # noqa: PLR0913, PLR0917  each parameter is an option
     """
     is_done = False
     with until_stopped(verbose=verbose, log_format=log_format, quiet=quiet):
-        require_both(on_error, dead_letter_topic)
+        policy = failure_policy(on_error, dead_letter_topic)
         rows = OutboxOptions(database, outbox, target, buckets, poll_interval_s, keep=keep, create=create)
-        policy = {"on_error": on_error.value, "dead_letter_topic": dead_letter_topic}
         access = cluster_access(bootstrap, config, config_file, profile, of_job=True)
         job = relay_config(access, group_id=group, commit_interval_s=commit_interval_s, **policy)
         served_at = health_host, health_port, metrics_port

@@ -21,14 +21,14 @@ from eos_client.cli.options import (
     Profile,
     Quiet,
     Verbose,
+    failure_policy,
     flag,
     named,
-    require_both,
     seconds,
 )
 from eos_client.cli.progress import progress_of
 from eos_client.cli.reporting import until_stopped
-from eos_client.cli.run import run_loop
+from eos_client.cli.run import LoopWork, run_loop
 from eos_client.cli.settings import cluster_access, parse_names
 from eos_client.config import OnError
 from eos_client.integration.probes import EVERY_ADDRESS
@@ -41,6 +41,10 @@ Sources = Annotated[
 ]
 Progress = Annotated[
     float | None, seconds("--progress-interval", "Without a terminal. Default: 10; 1 with --log-format json.")
+]
+OnRecordError = Annotated[OnError, typer.Option(help="What becomes of a record that FUNC or the cluster refuses.")]
+DeadLetters = Annotated[
+    str | None, named("--dead-letter-topic", "TOPIC", "Where --on-error dead_letter writes such a record.")
 ]
 Attempts = Annotated[
     int, typer.Option(metavar="N", help="How often FUNC is called before the record counts as failed.", min=1)
@@ -60,12 +64,8 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     transactional_id: PinnedId = None,
     commit_interval_s: CommitInterval = 0.1,
     start_timeout_s: Annotated[float, seconds("--start-timeout", "How long the cluster may take to answer.")] = 10.0,
-    on_error: Annotated[
-        OnError, typer.Option(help="What becomes of a record that FUNC or the cluster refuses.")
-    ] = OnError.STOP,
-    dead_letter_topic: Annotated[
-        str | None, named("--dead-letter-topic", "TOPIC", "Where --on-error dead_letter writes such a record.")
-    ] = None,
+    on_error: OnRecordError = OnError.STOP,
+    dead_letter_topic: DeadLetters = None,
     attempts: Attempts = 1,
     batch: Annotated[bool, flag("--batch", "FUNC takes a list of records, not one.")] = False,
     keep_key: Annotated[bool, flag("--keep-key", "Outputs that are bytes get the key of their record.")] = False,
@@ -91,28 +91,17 @@ def run(  # noqa: PLR0913, PLR0917  each parameter is an option
     is_read = False
     # SIGTERM before the loop handles it: nothing is open yet, so the process may simply end.
     with until_stopped(verbose=verbose, log_format=log_format, quiet=quiet):
-        require_both(on_error, dead_letter_topic)
+        policy = failure_policy(on_error, dead_letter_topic)
         _require_one_record(keep_key=keep_key, batch=batch)
         topics = parse_names(sources, option="--from")
+        work = LoopWork(reference, topics, target, takes_batches=batch, keep_key=keep_key)
+        access = cluster_access(bootstrap, config, config_file, profile, of_job=True)
+        served_at = health_host, health_port, metrics_port
         title = f"{group}: {', '.join(topics)} -> {target}"
-        is_read = run_loop(
-            reference,
-            topics,
-            target,
-            cluster_access(bootstrap, config, config_file, profile, of_job=True),
-            takes_batches=batch,
-            keep_key=keep_key,
-            until_end=until_end,
-            served_at=(health_host, health_port, metrics_port),
-            progress=progress_of(title, log_format, progress_interval_s, quiet=quiet),
-            group_id=group,
-            transactional_id=transactional_id,
-            commit_interval_s=commit_interval_s,
-            start_timeout_s=start_timeout_s,
-            on_error=on_error.value,
-            dead_letter_topic=dead_letter_topic,
-            transform_attempts_max=attempts,
-        )
+        progress = progress_of(title, log_format, progress_interval_s, quiet=quiet)
+        pace = {"commit_interval_s": commit_interval_s, "start_timeout_s": start_timeout_s}
+        job = {"group_id": group, "transactional_id": transactional_id, "transform_attempts_max": attempts, **policy}
+        is_read = run_loop(work, access, served_at, progress, until_end=until_end, **job, **pace)
     if until_end and not is_read:
         raise SystemExit(ExitCode.INTERRUPTED)
 
