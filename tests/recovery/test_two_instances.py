@@ -162,7 +162,8 @@ def test_a_busy_older_loop_stops(pair):
     finally:
         feeding.set()
         feeder.join(GATE_S)
-    assert not older.events.of(ProducerRebuilt)
+    # A busy broker may answer a commit with UNKNOWN, whose outcome is then looked up under a new handle.
+    assert {event.cause for event in older.events.of(ProducerRebuilt)} <= {"UNKNOWN"}
     pair.assert_the_newer_goes_on(older, newer)
 
 
