@@ -12,12 +12,13 @@ DOCS := .runs/docs
 DOCS_READY := $(DOCS)/.ready
 PEERS_NEED := tests/benchmarks/contenders/peers.txt
 KAFKA_VERSION ?= 4.3.1
-# More workers than the two processors of a small machine, because tests wait: most of all for brokers, and for Spark.
-WORKERS ?= 2
-BROKER_WORKERS ?= 6
-FAST_WORKERS ?= 3
+# More workers than the two processors of a small machine, because tests wait: most of all for brokers.
+WORKERS ?= 3
+BROKER_WORKERS ?= 7
+SPARK_WORKERS ?= 4
 # The only folders that have such tests, which spares each worker the collection of all others.
-BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/databases tests/faults tests/kafka tests/recovery tests/spark
+BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/databases tests/faults tests/kafka tests/recovery
+SPARK_TESTS := tests/spark
 # Every rule, the loop, the adapters, the parsers, the house rules, and what finds most on the simulated cluster. Left
 # out: random applications, exceptions at every step, the pages, the commands, the packages, the databases.
 FAST_TESTS := tests/core tests/listeners tests/loop tests/confluent tests/fuzz $(wildcard tests/test_*.py) \
@@ -29,7 +30,7 @@ NO_TESTS := 5
 # Each worker, and each program that a test starts, would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test tests-without-brokers tests-with-brokers test-fast check check-style check-mypy check-pyright docs bench mutants soak kafka-image clean \
+.PHONY: demo test test-fast check check-style check-mypy check-pyright docs bench mutants soak kafka-image clean \
     help java
 
 help: ## say what there is
@@ -52,19 +53,15 @@ demo: java $(READY) ## the main job on a real embedded Kafka, with a verdict
 	@$(BIN)/eos-client demo $(DEMO)
 
 test: java $(READY) ## all tests, on real Kafka
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going tests-without-brokers tests-with-brokers
-
-# What computes and what waits, side by side, each shown at its end.
-tests-without-brokers:
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	    -m "not soak and not spark and not kafka" $(TESTS) || test $$? -eq $(NO_TESTS)
-
-tests-with-brokers:
 	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
-	    -m "(kafka or spark) and not soak" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
+	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/pytest --numprocesses $(SPARK_WORKERS) --dist loadfile --no-loadscope-reorder -m "spark and not soak" \
+	    $(or $(TESTS),$(SPARK_TESTS)) || test $$? -eq $(NO_TESTS)
 
 test-fast: $(READY) ## what decides, without broker and Spark, in under two minutes
-	@$(BIN)/pytest --numprocesses $(FAST_WORKERS) --dist loadfile --no-loadscope-reorder \
+	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	    -m "not soak and not spark and not kafka" $(or $(TESTS),$(FAST_TESTS))
 
 check: check-style check-mypy check-pyright ## ruff, mypy, pyright, import-linter
