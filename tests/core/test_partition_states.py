@@ -57,8 +57,8 @@ from eos_client.core.partition_events import (
 from eos_client.core.partition_row import BEGINNING, SEEK_ATTEMPTS_MAX, PartitionRow, ResetPolicy, Start
 from eos_client.core.partition_states import ConsumerState, next_state
 from eos_client.core.passed_offsets import PassedOffset, passed_before_a_record, passed_runs, positions_to_read
-from eos_client.core.record_runs import Run, message_count, messages_of, runs
-from tests.core.fetched_messages import EOF, Message
+from eos_client.core.record_runs import message_count, messages_of, runs
+from tests.core.fetched_messages import Message
 
 GENERATION = GroupGeneration(1, "member")
 PARTITIONS = [InputPartition("orders", 0), InputPartition("orders", 1)]
@@ -113,10 +113,12 @@ class Library:
     queue: list[Message] = field(default_factory=list)
     paused: set[InputPartition] = field(default_factory=set)
     handed: dict[InputPartition, int] = field(default_factory=dict)
+    started_over: set[InputPartition] = field(default_factory=set)
 
     def seek(self, partition: InputPartition, offset: int) -> None:
         self.positions[partition] = resolved(partition, offset)
-        self.drop_ends(partition)
+        if partition in self.started_over:  # what it has fetched since cannot be told from what follows the seek
+            self.drop(partition)
         self.handed.pop(partition, None)
 
     def pause(self, partitions: frozenset[InputPartition]) -> None:
@@ -127,12 +129,8 @@ class Library:
                 self.positions[partition] = first.at
             self.drop(partition)
 
-    def drop_ends(self, partition: InputPartition) -> None:
-        """No end is told that was reached before a seek: librdkafka tells it again."""
-        self.queue = [m for m in self.queue if place_of(m) != partition or m.failed is not EOF]
-
     def drop(self, partition: InputPartition) -> None:
-        self.queue = [m for m in self.queue if place_of(m) != partition or m.failed is ERROR]
+        self.queue = [m for m in self.queue if place_of(m) != partition or m.failed is not None]
 
     def fetch_ahead(self, partition: InputPartition, count: int) -> None:
         if partition in self.paused:
@@ -145,21 +143,11 @@ class Library:
             self.queue.append(record(partition, offset))
             self.positions[partition] = offset + 1
 
-    def reach_end(self, partition: InputPartition) -> None:
-        """Tell that there is nothing beyond what was fetched."""
-        position = self.positions.get(partition)
-        if partition not in self.paused and position is not None:
-            self.queue.append(Message(partition.partition, position, EOF, partition.topic))
-
     def take_all(self) -> list[Message]:
         taken, self.queue = self.queue, []
+        self.started_over = set()
         self.handed.update({place_of(message): message.at + 1 for message in taken if message.failed is None})
         return taken
-
-
-def is_counted(run: Run) -> bool:
-    """Whether it is an error event that must be told: an end that is void is told again."""
-    return run.is_error and not run.is_partition_end
 
 
 def has_partitions(machine: Any) -> bool:
@@ -255,7 +243,7 @@ class Partitions(RuleBasedStateMachine):
 
     def receive(self, messages: list[Message], *, is_answered: bool) -> None:
         fetched = tuple(runs(messages))
-        self.events += sum(message.failed is ERROR for message in messages)
+        self.events += sum(message.failed is not None for message in messages)
         if self.state.due_starts(fetched, is_time=True):
             self.find_starts(is_answered=is_answered)
         for partition in self.state.due_log_ends(fetched):
@@ -298,12 +286,9 @@ class Partitions(RuleBasedStateMachine):
         self.tell(Departed(frozenset({partition})))
 
     @precondition(has_partitions)
-    @rule(count=st.integers(1, 5), is_all=st.booleans())
-    def is_fetched_ahead(self, count: int, is_all: bool = False) -> None:
-        partition = self.one_of_ours()
-        self.library.fetch_ahead(partition, count)
-        if is_all:
-            self.library.reach_end(partition)
+    @rule(count=st.integers(1, 5))
+    def is_fetched_ahead(self, count: int) -> None:
+        self.library.fetch_ahead(self.one_of_ours(), count)
 
     @precondition(has_partitions)
     @precondition(may_hand_over)
@@ -352,9 +337,6 @@ class Partitions(RuleBasedStateMachine):
         hand_over = self.next_hand_over(count)
         for message in hand_over.messages:
             place = place_of(message)
-            if message.failed is EOF:
-                assert record_at_or_after(self.following[place]) >= message.at, message
-                continue
             if message.failed is not None:
                 self.events -= 1
                 continue
@@ -393,7 +375,7 @@ class Partitions(RuleBasedStateMachine):
         hand_over = self.next_hand_over(count)
         taken, waiting = hand_over.runs, hand_over.waiting
         self.tell(ErrorsTaken(taken, waiting))
-        self.events -= message_count(filter(is_counted, taken))
+        self.events -= message_count(run for run in taken if run.is_error)
         records = messages_of(run for run in taken if not run.is_error)
         assert messages_of(self.state.waiting) == [*records, *messages_of(waiting)]
 
@@ -403,6 +385,7 @@ class Partitions(RuleBasedStateMachine):
         """The library lost its position, and begins again at the beginning of the log."""
         partition = self.data.draw(st.sampled_from(self.that_are_settled))
         self.library.positions[partition] = 0
+        self.library.started_over.add(partition)
         self.library.fetch_ahead(partition, 1)
 
     @rule(partition=partitions)
@@ -604,7 +587,7 @@ class Partitions(RuleBasedStateMachine):
     @invariant()
     def no_error_event_is_lost(self) -> None:
         if hasattr(self, "state"):
-            assert message_count(filter(is_counted, self.state.waiting)) == self.events
+            assert message_count(run for run in self.state.waiting if run.is_error) == self.events
 
     def teardown(self) -> None:
         """Everything that is assigned and not paused goes on: nothing stays withheld, paused or elsewhere."""
