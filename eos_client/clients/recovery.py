@@ -82,8 +82,8 @@ class Recovery:
 
         ``meanwhile`` is called between two attempts; what it raises interrupts this.
         Raises UnknownOutcomeError when the offsets cannot show it: nothing was consumed, or others have changed all of
-        its offsets since. Raises ClusterUnavailableError when the producer could not be rebuilt, or
-        the offsets could not be read, within ``recovery_timeout_s``; then this may be called again.
+        its offsets since. Raises ClusterUnavailableError when the producer could not be rebuilt, or the offsets could
+        not be read, within ``recovery_timeout_s``; then this may be called again.
         """
         try:
             self._producer.rebuild(meanwhile)

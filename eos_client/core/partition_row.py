@@ -149,6 +149,11 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         return self.start is not None and self.start.phase in {StartPhase.WITHHELD, StartPhase.MISSING}
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether the library is not where it goes on, so that an end which it has reached says nothing."""
+        return self.needs_seek or self.is_withheld
+
+    @property
     def has_no_start(self) -> bool:
         """Whether it has no offset to start at, and may not choose one."""
         return self.start is not None and self.start.phase is StartPhase.MISSING
@@ -315,6 +320,18 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         if work is None or offset >= work.next_offset:
             return self
         return replace(self, work=work.between(work.first_offset, offset) if offset > work.first_offset else None)
+
+    def committed_up_to(self, offset: int) -> PartitionRow:
+        """Return the row after the group has committed ``offset``."""
+        group_offset, known = offset if self.is_assigned else None, self.work or self.orphan
+        if known is None or offset <= known.first_offset:
+            return replace(self, group_offset=group_offset)
+        if offset >= known.next_offset:
+            return replace(self, group_offset=group_offset, work=None, processed=None, orphan=None)
+        left = known.between(offset, known.next_offset)
+        if self.work is None:
+            return replace(self, group_offset=group_offset, orphan=left)
+        return replace(self, group_offset=group_offset, work=left)
 
     def without_work(self) -> PartitionRow:
         """Return the row without any work."""

@@ -294,8 +294,7 @@ def _without_void_ends(state: ConsumerState) -> ConsumerState:
     """Return ``state`` without ends of partitions that go on elsewhere: the library tells their ends again."""
     if not (state.unsettled and state.waiting):
         return state
-    elsewhere = frozenset(p for p in state.unsettled if (row := state.rows[p]).needs_seek or row.is_withheld)
-    left = tuple(run for run in state.waiting if not (run.is_partition_end and run.partition in elsewhere))
+    left = tuple(run for run in state.waiting if not (run.is_partition_end and state.row(run.partition).is_elsewhere))
     return state if len(left) == len(state.waiting) else replace(state, waiting=left)
 
 
@@ -534,22 +533,7 @@ def _work_taken_back(state: ConsumerState, event: events.WorkTakenBack) -> Consu
 
 
 def _committed(state: ConsumerState, event: events.Committed) -> ConsumerState:
-    changed = {}
-    for partition, offset in event.offsets.items():
-        row = state.row(partition)
-        known = row.work or row.orphan
-        group_offset = offset if row.is_assigned else None
-        if known is None or offset <= known.first_offset:
-            changed[partition] = replace(row, group_offset=group_offset)
-        elif offset >= known.next_offset:
-            changed[partition] = replace(row, group_offset=group_offset, work=None, processed=None, orphan=None)
-        elif row.work is not None:
-            left = known.between(offset, known.next_offset)
-            changed[partition] = replace(row, group_offset=group_offset, work=left)
-        else:
-            left = known.between(offset, known.next_offset)
-            changed[partition] = replace(row, group_offset=group_offset, orphan=left)
-    return _with_work(state, changed)
+    return _with_work(state, {p: state.row(p).committed_up_to(offset) for p, offset in event.offsets.items()})
 
 
 def _without_work_of(state: ConsumerState, partitions: Partitions) -> ConsumerState:
