@@ -49,6 +49,7 @@ def test_tells_committed_aborted_and_unfinished_records_apart(broker: RunningBro
     write(other, TOPIC, b"dropped-p1", partition=1)
     one.commit_transaction(TIMEOUT_S)
     other.abort_transaction(TIMEOUT_S)
+    settled(broker, open_records=0)
     for producer in (one, other):
         producer.begin_transaction()
     write(one, TOPIC, b"open-6")
