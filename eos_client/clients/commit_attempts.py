@@ -70,8 +70,7 @@ class CommitAttempts:
 
     def _replaced_topic(self) -> str | None:
         """Return a topic whose records are in the transaction without their offsets."""
-        replaced = self._consumer.state.replaced_topics if self._of_transaction else frozenset()
-        return min(replaced, default=None)
+        return self._consumer.state.replaced_topic if self._of_transaction else None
 
     def decide_after_callbacks(
         self,

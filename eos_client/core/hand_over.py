@@ -125,8 +125,8 @@ def standing_refusal(state: ConsumerState) -> Refusal | None:
 
     A replaced topic refuses for good: its offsets were committed for another log.
     """
-    if state.replaced_topics:
-        return ReplacedTopic(min(state.replaced_topics))
+    if state.replaced_topic is not None:
+        return ReplacedTopic(state.replaced_topic)
     if not state.stopping:
         return None
     if missing := state.missing_starts:

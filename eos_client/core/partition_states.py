@@ -93,8 +93,8 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     """A call is under way, or was interrupted."""
     has_unreported_loss: bool = False
     """The application may hold records of partitions that have left, of which no block has told it."""
-    replaced_topics: frozenset[str] = frozenset()
-    """Input topics that were deleted and created again: nothing more is handed over."""
+    replaced_topic: str | None = None
+    """The first input topic that was deleted and created again: nothing more is handed over."""
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -616,7 +616,7 @@ def _truncated(state: ConsumerState, event: events.Truncated) -> ConsumerState:
 
 def _topic_replaced(state: ConsumerState, event: events.TopicReplaced) -> ConsumerState:
     state = _without_work_of(state, event.partitions)
-    return replace(state, replaced_topics=state.replaced_topics | {event.topic})
+    return replace(state, replaced_topic=state.replaced_topic or event.topic)
 
 
 # -- pauses, calls -----------------------------------------------------------------------------------------------------
