@@ -248,6 +248,9 @@ def test_what_waits_for_its_start_is_resumed_in_name_only(member):
     assert member.library.raw.asked[-1] == ("resume", [1])
     assert not member.state.paused
     assert member.state.withheld == {ZERO}
+    member.table.tell(StartsFound({ZERO: CommittedOffset(7, "")}))
+    member.table.perform_due()
+    assert member.library.raw.asked[2:] == [("seek", 0, 7, None), ("resume", [0])]
 
 
 def test_a_pause_that_the_library_refuses_is_none(member):
