@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What a newcomer does who has only the README, from clone to the first output, in an empty folder, with the time of each
-# step: scripts/first_steps.sh [REPOSITORY]. Nothing is taken from a cache of earlier runs but what pip keeps.
+# step: [PYTHON=python3.13] scripts/first_steps.sh [REPOSITORY]. Nothing is taken from a cache of earlier runs but what pip
+# keeps.
 set -euo pipefail
 
 readonly repository=${1:-$(cd "$(dirname "$0")/.." && pwd)} port=19092
@@ -22,7 +23,7 @@ PY
 
 git clone --quiet "$repository" eos-client
 step "cloned"
-python3 -m venv .venv
+${PYTHON:-python3} -m venv .venv
 . .venv/bin/activate
 pip install --quiet --disable-pip-version-check './eos-client[cli]'
 step "installed"
