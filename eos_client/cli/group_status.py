@@ -24,22 +24,23 @@ _NAME_LENGTH_MAX = 30
 class PartitionStatus:
     """One partition of a group. ``committed``: the next offset of the group, None where it has committed none.
 
-    ``stable_end``: the last stable offset, up to which a ``read_committed`` reader can read; ``end``: the end of the
-    log. ``lag_records``: records between committed and stable end that such a reader gets, None where nobody has
-    counted; the offsets between them include transaction markers and aborted records.
+    ``start``: the oldest record; ``stable_end``: the last stable offset, up to which a ``read_committed`` reader can
+    read; ``end``: the end of the log. ``lag_records``: records between committed and stable end that such a reader
+    gets, None where nobody has counted; the offsets between them include transaction markers and aborted records.
     """
 
     partition: InputPartition
     committed: int | None
+    start: int
     stable_end: int
     end: int
     owner: GroupMember | None = None
     lag_records: int | None = None
 
     @property
-    def lag_offsets(self) -> int | None:
-        """Offsets between committed and stable end; None without a committed offset."""
-        return None if self.committed is None else max(0, self.stable_end - self.committed)
+    def lag_offsets(self) -> int:
+        """Offsets up to the stable end, from the committed one on: from the oldest record on, where there is none."""
+        return max(0, self.stable_end - (self.start if self.committed is None else self.committed))
 
     @property
     def held_offsets(self) -> int:
@@ -62,22 +63,25 @@ class GroupStatus:
     unknown: str | None = None
 
     @property
-    def lag(self) -> tuple[int, bool]:
-        """The lag of all partitions, and whether every record of it was counted; else it is an upper bound."""
-        known = [each for each in self.partitions if each.lag_offsets is not None]
-        is_exact = all(each.lag_records is not None for each in known)
-        return sum(_lag_of(each) for each in known), is_exact
+    def lag_records(self) -> int | None:
+        """The records of all partitions' lags; None where not each was counted, or no partition is known."""
+        counted_lags = [each.lag_records for each in self.partitions if each.lag_records is not None]
+        return sum(counted_lags) if counted_lags and len(counted_lags) == len(self.partitions) else None
+
+    @property
+    def lag_at_most(self) -> int | None:
+        """An upper bound of the records of all partitions' lags; None where no partition is known."""
+        return sum(_lag_of(each) for each in self.partitions) if self.partitions else None
 
     def as_fields(self) -> dict[str, Any]:
         """Return it for a program."""
-        lag, is_exact = self.lag
         described = self.description
         return {
             "group": self.group_id,
             "state": described.state,
             "protocol": described.protocol,
-            "lag_records": lag if is_exact else None,
-            "lag_offsets": sum(each.lag_offsets or 0 for each in self.partitions),
+            "lag_records": self.lag_records,
+            "lag_offsets": sum(each.lag_offsets for each in self.partitions) if self.partitions else None,
             "members": [_member_fields(member) for member in described.members],
             "partitions": [_partition_fields(each) for each in self.partitions],
             "transactions": list(self.holding),
@@ -85,30 +89,24 @@ class GroupStatus:
         }
 
 
-def with_owners(
-    offsets: Mapping[InputPartition, tuple[int | None, int, int]], members: Sequence[GroupMember]
-) -> tuple[PartitionStatus, ...]:
-    """Return the partitions in order, from the committed offset, stable end and end of each, with its member."""
+def with_owners(partitions: Sequence[PartitionStatus], members: Sequence[GroupMember]) -> tuple[PartitionStatus, ...]:
+    """Return the partitions in order, each with its member, and with its lag where no record needs to be counted."""
     owners = {partition: member for member in members for partition in member.partitions}
     return tuple(
-        PartitionStatus(
-            partition=partition,
-            committed=committed,
-            stable_end=stable_end,
-            end=end,
-            owner=owners.get(partition),
-            lag_records=0 if committed is not None and committed >= stable_end else None,
-        )
-        for partition, (committed, stable_end, end) in sorted(offsets.items())
+        replace(each, owner=owners.get(each.partition), lag_records=None if each.lag_offsets else 0)
+        for each in sorted(partitions, key=lambda status: status.partition)
     )
 
 
 def to_be_counted(partitions: Sequence[PartitionStatus]) -> Iterator[PartitionStatus]:
-    """Yield the partitions whose records are worth counting: the smallest lags, 10,000 offsets together at most."""
+    """Yield the partitions whose records are worth counting: the smallest lags, 10,000 offsets together at most.
+
+    Without a committed offset, only the members' ``auto.offset.reset`` knows which records are lag.
+    """
     left = _COUNTED_OFFSETS_MAX
-    uncounted = (each for each in partitions if each.lag_records is None and each.lag_offsets is not None)
-    for each in sorted(uncounted, key=lambda status: (status.lag_offsets or 0, status.partition)):
-        left -= each.lag_offsets or 0
+    uncounted = (each for each in partitions if each.lag_records is None and each.committed is not None)
+    for each in sorted(uncounted, key=lambda status: (status.lag_offsets, status.partition)):
+        left -= each.lag_offsets
         if left < 0:
             return
         yield each
@@ -124,10 +122,9 @@ def with_counts(
 def group_table(status: GroupStatus) -> RenderableType:
     """Return what a person sees, in 80 columns; names are cut where they are longer."""
     described = status.description
-    lag, is_exact = status.lag
     heading = (
         f"group {status.group_id}: {described.state.replace('_', ' ')}, {described.protocol} protocol, "
-        f"{counted(described.member_count, 'member')}, lag {'' if is_exact else 'at most '}{counted(lag, 'record')}"
+        f"{counted(described.member_count, 'member')}, lag {_lag_text(status)}"
     )
     numbers = {member: number for number, member in enumerate(_in_order(described.members), 1)}
     table = figures_table("partition", figures=("committed", "stable end", "lag", "held", "member"))
@@ -140,14 +137,17 @@ def group_table(status: GroupStatus) -> RenderableType:
     )
 
 
+def _lag_text(status: GroupStatus) -> str:
+    if status.lag_at_most is None:
+        return "unknown"
+    return f"{'at most ' if status.lag_records is None else ''}{counted(status.lag_at_most, 'record')}"
+
+
 def _cells(status: PartitionStatus) -> Iterator[str | Text]:
     yield Text(_cut(str(status.partition), _NAME_LENGTH_MAX))
     yield "" if status.committed is None else f"{status.committed:,}"
     yield f"{status.stable_end:,}"
-    if status.lag_offsets is None:
-        yield ""
-    else:
-        yield f"{'' if status.lag_records is not None else '<= '}{_lag_of(status):,}"
+    yield f"{'' if status.lag_records is not None else '<= '}{_lag_of(status):,}"
     yield f"{status.held_offsets:,}" if status.held_offsets else ""
 
 
@@ -168,10 +168,12 @@ def _member_line(number: int, member: GroupMember) -> str:
 
 def _lag_of(status: PartitionStatus) -> int:
     """Return the records of the lag, or else the offsets, which are no fewer."""
-    return (status.lag_offsets or 0) if status.lag_records is None else status.lag_records
+    return status.lag_offsets if status.lag_records is None else status.lag_records
 
 
 def _remarks(status: GroupStatus) -> Iterator[str]:
+    if unread := sum(each.committed is None and each.lag_offsets > 0 for each in status.partitions):
+        yield f"{counted(unread, 'partition')} without a committed offset: all that is there counts as lag"
     for number, member in enumerate(_in_order(status.description.members), 1):
         yield _member_line(number, member)
     for row in status.holding:
@@ -195,6 +197,7 @@ def _partition_fields(status: PartitionStatus) -> dict[str, Any]:
         "topic": status.partition.topic,
         "partition": status.partition.partition,
         "committed": status.committed,
+        "start": status.start,
         "stable_end": status.stable_end,
         "end": status.end,
         "lag_records": status.lag_records,

@@ -69,11 +69,12 @@ def _print(status: GroupStatus, console: Console, *, as_json: bool) -> None:
 def _look(admin: ClusterAdmin, access: ClusterAccess, group_id: str) -> GroupStatus:
     admin.cluster()  # says why a cluster cannot be reached, or does not take the credentials
     described = admin.group(group_id)
-    with GroupOffsets(access.bootstrap_servers, group_id, access.settings, stable=False) as offsets:
-        committed = {} if described is None else offsets.read_all(admin.partition_counts())
     if described is None:
         raise ClusterUnfitError(f"there is no group {group_id!r}{_suggestion(admin, group_id)}")
-    partitions = with_owners(_offsets(admin, described, committed), described.members)
+    counts = admin.partition_counts()
+    with GroupOffsets(access.bootstrap_servers, group_id, access.settings, stable=False) as offsets:
+        committed = offsets.read_all(counts)
+    partitions = with_owners(_partitions(admin, described, committed, counts), described.members)
     counted = with_counts(partitions, _counts(access, partitions))
     status = GroupStatus(group_id=group_id, description=described, partitions=counted)
     return _with_transactions(admin, access, status)
@@ -83,19 +84,31 @@ def _suggestion(admin: ClusterAdmin, group_id: str) -> str:
     return did_you_mean(group_id, admin.group_ids()) or ": it has no member and no committed offset"
 
 
-def _offsets(
-    admin: ClusterAdmin, described: GroupDescription, committed: Mapping[InputPartition, int]
-) -> dict[InputPartition, tuple[int | None, int, int]]:
-    """Return the committed offset, stable end and end of each partition that the group has read or been given."""
-    partitions = committed.keys() | {each for member in described.members for each in member.partitions}
-    ends: dict[InputPartition, tuple[int | None, int, int]] = {}
-    for topic in sorted({each.topic for each in partitions}):
-        count = 1 + max(each.partition for each in partitions if each.topic == topic)
+def _partitions(
+    admin: ClusterAdmin,
+    described: GroupDescription,
+    committed: Mapping[InputPartition, int],
+    partition_counts: Mapping[str, int],
+) -> list[PartitionStatus]:
+    """Return all partitions of the topics of which the group has read one, or been given one."""
+    given = committed.keys() | {each for member in described.members for each in member.partitions}
+    found = []
+    for topic in sorted({each.topic for each in given}):
+        count = partition_counts.get(topic, 1 + max(each.partition for each in given if each.topic == topic))
         end, stable = (admin.end_offsets(topic, count, committed_only=only) for only in (False, True))
+        start = admin.start_offsets(topic, count)
         for number in range(count):
-            if (partition := InputPartition(topic, number)) in partitions:
-                ends[partition] = committed.get(partition), stable[number], end[number]
-    return ends
+            partition = InputPartition(topic, number)
+            found.append(
+                PartitionStatus(
+                    partition=partition,
+                    committed=committed.get(partition),
+                    start=start[number],
+                    stable_end=stable[number],
+                    end=end[number],
+                )
+            )
+    return found
 
 
 def _counts(access: ClusterAccess, partitions: tuple[PartitionStatus, ...]) -> dict[InputPartition, int]:

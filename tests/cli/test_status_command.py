@@ -30,7 +30,14 @@ from tests.support.code_blocks import code_blocks
 ORDERS_0, ORDERS_1 = InputPartition("orders", 0), InputPartition("orders", 1)
 MEMBER = GroupMember("rdkafka-1f3", "billing-app", "10.0.0.3", "billing-0", frozenset({ORDERS_0}))
 STANDBY = GroupMember("rdkafka-77a", "billing-app", "10.0.0.4", None, frozenset())
-PARTITIONS = with_owners({ORDERS_1: (None, 7, 9), ORDERS_0: (1200, 1240, 1240)}, [MEMBER, STANDBY])
+
+
+def partition(place: InputPartition, committed: int | None, stable_end: int, end: int | None = None) -> PartitionStatus:
+    end = stable_end if end is None else end
+    return PartitionStatus(partition=place, committed=committed, start=0, stable_end=stable_end, end=end)
+
+
+PARTITIONS = with_owners([partition(ORDERS_1, 7, 7, 9), partition(ORDERS_0, 1200, 1240)], [MEMBER, STANDBY])
 STATUS = GroupStatus(
     group_id="billing",
     description=GroupDescription("stable", "consumer", 2, (MEMBER, STANDBY)),
@@ -52,10 +59,6 @@ HOLDING = {
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "operations.md"
 
 
-def partition(number: int, lag: int) -> PartitionStatus:
-    return PartitionStatus(partition=InputPartition("orders", number), committed=0, stable_end=lag, end=lag)
-
-
 def shown(status: GroupStatus, width: int = 80) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
     console.print(group_table(status))
@@ -64,34 +67,57 @@ def shown(status: GroupStatus, width: int = 80) -> list[str]:
 
 def test_partitions_come_in_order_with_the_member_that_has_them() -> None:
     assert [(each.partition, each.owner) for each in PARTITIONS] == [(ORDERS_0, MEMBER), (ORDERS_1, None)]
-    assert [(each.lag_offsets, each.held_offsets) for each in PARTITIONS] == [(40, 0), (None, 2)]
+    assert [(each.lag_offsets, each.held_offsets) for each in PARTITIONS] == [(40, 0), (0, 2)]
 
 
 def test_a_commit_behind_the_stable_end_is_no_negative_lag() -> None:
-    (ahead,) = with_owners({ORDERS_0: (9, 7, 9)}, [])
+    (ahead,) = with_owners([partition(ORDERS_0, 9, 7, 9)], [])
     assert (ahead.lag_offsets, ahead.lag_records) == (0, 0)
 
 
 def test_the_smallest_lags_are_counted_up_to_a_limit() -> None:
-    lags = [partition(0, 9_000), partition(1, 5_000), partition(2, 5_000), partition(3, 1)]
+    lags = [partition(InputPartition("orders", n), 0, lag) for n, lag in enumerate((9_000, 5_000, 5_000, 1))]
     assert [each.partition.partition for each in to_be_counted(lags)] == [3, 1]
     assert list(to_be_counted(PARTITIONS[1:])) == []
 
 
 def test_a_lag_of_which_not_every_record_was_counted_is_an_upper_bound() -> None:
-    assert STATUS.lag == (40, False)
+    assert (STATUS.lag_records, STATUS.lag_at_most) == (None, 40)
     counted = replace(STATUS, partitions=with_counts(PARTITIONS, {ORDERS_0: 31}))
-    assert counted.lag == (31, True)
+    assert (counted.lag_records, counted.lag_at_most) == (31, 31)
     assert shown(STATUS)[0] == "group billing: stable, consumer protocol, 2 members, lag at most 40 records"
     assert shown(counted)[0].endswith("lag 31 records")
     assert [line.split()[3] for line in shown(STATUS) if "orders[0]" in line] == ["<="]
 
 
+def test_the_lag_of_a_partition_without_a_committed_offset_is_all_that_it_holds() -> None:
+    unread = replace(partition(ORDERS_1, None, 50), start=20)
+    status = replace(STATUS, partitions=with_owners([partition(ORDERS_0, 7, 7), unread], []))
+    assert list(to_be_counted(status.partitions)) == []
+    fields = status.as_fields()
+    assert (fields["lag_records"], fields["lag_offsets"]) == (None, 30)
+    assert [each["lag_records"] for each in fields["partitions"]] == [0, None]
+    lines = shown(status)
+    assert lines[0].endswith("lag at most 30 records")
+    assert "1 partition without a committed offset: all that is there counts as lag" in lines
+    empty = replace(STATUS, partitions=with_owners([partition(ORDERS_0, 7, 7), replace(unread, start=50)], []))
+    assert empty.lag_records == 0
+    assert "without a committed offset" not in " ".join(shown(empty))
+
+
+def test_the_lag_of_a_group_that_has_read_nothing_is_unknown() -> None:
+    status = replace(STATUS, partitions=())
+    assert [status.as_fields()[name] for name in ("lag_records", "lag_offsets")] == [None, None]
+    lines = shown(status)
+    assert lines[0].endswith("lag unknown")
+    assert "no committed offset, and no partition assigned" in lines
+
+
 def test_a_person_sees_partitions_and_members_in_80_columns() -> None:
-    huge = with_owners({InputPartition("t" * 200, 3): (0, 123_456_789, 123_456_999)}, [])
+    huge = with_owners([partition(InputPartition("t" * 200, 3), 0, 123_456_789, 123_456_999)], [])
     lines = shown(replace(STATUS, partitions=(*PARTITIONS, *huge)))
     assert max(map(len, lines)) <= 80
-    assert any(line.split() == ["orders[1]", "7", "2"] for line in lines)
+    assert any(line.split() == ["orders[1]", "7", "7", "0", "2"] for line in lines)
     assert any("123,456,789" in line for line in lines)
     text = " ".join(lines)
     assert "member 1: billing-app at 10.0.0.4, 0 partitions, rdkafka-77a" in text
@@ -112,7 +138,7 @@ def test_the_page_shows_what_is_printed() -> None:
     member = GroupMember(name, "rdkafka", "127.0.0.1", None, frozenset({ORDERS_0, refunds}))
     place = {"topic": "refunds", "partition": 0, "start_offset": 0}
     row = {**HOLDING, "transactional_id": "shop-0", "producer_id": 0, "partitions": [place]}
-    partitions = with_owners({ORDERS_0: (2, 6, 6), refunds: (0, 0, 1)}, [member])
+    partitions = with_owners([partition(ORDERS_0, 2, 6), partition(refunds, 0, 0, 1)], [member])
     status = GroupStatus(
         group_id="billing",
         description=GroupDescription("stable", "classic", 1, (member,)),
@@ -142,13 +168,16 @@ def test_watching_goes_on_while_brokers_restart(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_any_group_is_shown_with_its_lag_in_records_and_who_holds_it(cluster: Any, typed: Any) -> None:
-    topic, group = cluster.topic("orders", partitions=2), f"{cluster.prefix}-group"
+    topic, group = cluster.topic("orders", partitions=3), f"{cluster.prefix}-group"
     upstream = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{cluster.prefix}-up"})
     upstream.init_transactions(60)
     for _ in range(3):
         upstream.begin_transaction()
         upstream.produce(topic, b"visible", partition=0)
         upstream.commit_transaction(60)
+    upstream.begin_transaction()
+    upstream.produce(topic, b"unread", partition=2)
+    upstream.commit_transaction(60)
     upstream.begin_transaction()
     upstream.produce(topic, b"open", partition=1)
     upstream.flush(60)
@@ -159,11 +188,12 @@ def test_any_group_is_shown_with_its_lag_in_records_and_who_holds_it(cluster: An
     assert ended.wait() == 0, ended.err
     (line,) = ended.out.splitlines()
     told = json.loads(line)
-    assert (told["group"], told["state"], told["lag_records"], told["lag_offsets"]) == (group, "empty", 2, 4)
+    assert (told["group"], told["state"], told["lag_records"], told["lag_offsets"]) == (group, "empty", None, 6)
+    assert [each["lag_records"] for each in told["partitions"]] == [2, 0, None]
     figures = [
         (each["committed"], each["stable_end"], each["end"], each["held_offsets"]) for each in told["partitions"]
     ]
-    assert figures == [(2, 6, 6, 0), (0, 0, 1, 1)]
+    assert figures == [(2, 6, 6, 0), (0, 0, 1, 1), (None, 2, 2, 0)]
     (holding,) = told["transactions"]
     assert (holding["transactional_id"], holding["state"]) == (f"{cluster.prefix}-up", "Ongoing")
     upstream.abort_transaction(60)
