@@ -66,7 +66,7 @@ def now() -> float: ...
 """,
     "docs_how_to_asyncio_0": "async def ask_for_rate(product: bytes) -> int: ...",
     "docs_how_to_batch_jobs_0": _PRICE_OF_A_RECORD,
-    "docs_how_to_blue_green_1": "def hand_over(topic: str, old: str, new: str) -> None: ...",
+    "docs_how_to_blue_green_1": "def hand_over(topics: list[str], old: str, new: str) -> None: ...",
     "docs_how_to_database_1": """
 from typing import Any
 from sqlalchemy import Connection, Engine
