@@ -86,7 +86,7 @@ class Display:
         """Show an event that happened now; the closing table repeats it."""
         self.notes.append((self.elapsed_s, text))
         if not self._screen.is_live:
-            self.console.print(f"{self.elapsed_s:5.1f} s  {text}", highlight=False, soft_wrap=True)
+            self.console.print(Text(f"{self.elapsed_s:5.1f} s  {text}"), soft_wrap=True)
         self.refresh()
 
     def refresh(self) -> None:
@@ -95,7 +95,7 @@ class Display:
             self._screen.show(self._picture())
         elif self.loaded and time.monotonic() - self._shown_at >= _PLAIN_INTERVAL_S:
             self._shown_at = time.monotonic()
-            self.console.print(f"{self.elapsed_s:5.1f} s    {self._state_line()}", highlight=False, soft_wrap=True)
+            self.console.print(Text(f"{self.elapsed_s:5.1f} s    {self._state_line()}"), soft_wrap=True)
 
     def _state_line(self) -> str:
         rate = sum(worker.records_per_s for worker in self.workers)
@@ -125,19 +125,19 @@ class Display:
         print_ = self.console.print
         happened = Table("when", "what happened", box=box.SIMPLE_HEAD, pad_edge=False)
         for at, text in self.notes:
-            happened.add_row(f"{at:.1f} s", text)
+            happened.add_row(f"{at:.1f} s", Text(text))
         print_(happened)
         if self.workers:
             print_(workers_table(self.workers))
         verdict = Table("verdict", "", f"read back from {source}", box=box.SIMPLE_HEAD, pad_edge=False)
         for claim, holds, figures in checks:
-            verdict.add_row(claim, Text("yes", style="green") if holds else Text("NO", style="bold red"), figures)
+            verdict.add_row(claim, Text("yes", style="green") if holds else Text("NO", style="bold red"), Text(figures))
         print_(verdict)
         lines = [f"  {example}" for findings in audited for example in findings.examples]
         if audited[0].hidden is not None:
             hidden = f"{audited[0].hidden:,} more outputs are in the log, of aborted transactions"
             lines.insert(0, f"{hidden}: no read_committed reader sees them.")
-        print_(*lines, sep="\n", highlight=False)
+        print_(Text("\n".join(lines)))
         passed = not self.given_up and all(holds for _claim, holds, _figures in checks)
         summary = f"{'EXACTLY ONCE' if passed else 'NOT EXACTLY ONCE'}: {audited[0].inputs:,} records"
         print_(Text(f"{summary} in {self.elapsed_s:.0f} s", style="bold green" if passed else "bold red"))
@@ -148,6 +148,7 @@ def workers_table(workers: Sequence[Worker]) -> Table:
     """Return what each worker is and has done, with totals."""
     headings = ("gen", "owns", "records", "rec/s", "commits", "skips", "aborts", "rebal.", "starts")
     table = figures_table("worker", "state", figures=headings)
+    table.padding = (0, 0)  # or 80 columns would not hold it
     counts = [
         (w.records_in, w.records_per_s, w.committed, w.skipped, w.aborted, w.rebalances, w.lives) for w in workers
     ]

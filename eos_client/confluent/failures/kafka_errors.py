@@ -44,8 +44,9 @@ def make_kafka_error(kind: type[E], error: KafkaError | int, message: str, **fla
 
 
 def _class_of(kind: type[errors.EosError]) -> type[FromKafka]:
-    name = f"Kafka{kind.__name__}"
-    return _CLASSES.get(kind) or _CLASSES.setdefault(kind, type(name, (FromKafka, kind), {"__doc__": kind.__doc__}))
+    # The name that the pages have: of both classes, it is the one that says what to do.
+    as_public = {"__doc__": kind.__doc__, "__module__": kind.__module__}
+    return _CLASSES.get(kind) or _CLASSES.setdefault(kind, type(kind.__name__, (FromKafka, kind), as_public))
 
 
 def _copy_of(kind: type[errors.EosError], arguments: tuple[Any, ...]) -> errors.EosError:

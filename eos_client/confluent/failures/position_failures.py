@@ -25,8 +25,8 @@ _LOG_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 _RESET_FIRST = "End the process, reset the group's offset of this partition, then start again."
 
 
-class KafkaInputPositionError(FromKafka, errors.InputPositionError):
-    """See InputPositionError."""
+class InputPositionError(FromKafka, errors.InputPositionError):
+    """See `eos_client.errors.InputPositionError`, whose name it has in tracebacks and logs."""
 
     def __init__(
         self, error: KafkaError, message: str, topic: str, partition: int | None = None, offset: int | None = None
@@ -52,14 +52,14 @@ def refusal_error(refusal: Refusal) -> errors.EosError:
             return beyond_the_end(partition, expected, found)
 
 
-def forbidden_reset(partition: InputPartition, message: Any) -> KafkaInputPositionError:
+def forbidden_reset(partition: InputPartition, message: Any) -> InputPositionError:
     """Return the error for the event ``message``: the library may not go on, under ``auto.offset.reset=error``."""
     error = message.error()
     if _LOG_TRUNCATION in error.str():
         return _refused_for_truncation(error, partition, f"{partition} cannot be read on: {error.str()}.", None)
     if says_no_offset(message):
         return _no_offset(partition, error)
-    return KafkaInputPositionError(
+    return InputPositionError(
         error,
         f"{partition} cannot be read on at offset {message.offset()} ({error.str()}), and auto.offset.reset=error "
         f"allows no other. {_RESET_FIRST}",
@@ -74,9 +74,9 @@ def says_no_offset(message: Any) -> bool:
     return _LOG_TRUNCATION not in message.error().str() and (message.offset() is None or message.offset() < 0)
 
 
-def _no_offset(partition: InputPartition, error: KafkaError | None = None) -> KafkaInputPositionError:
+def _no_offset(partition: InputPartition, error: KafkaError | None = None) -> InputPositionError:
     """Return the error for a partition that has no committed offset and may not choose another start."""
-    return KafkaInputPositionError(
+    return InputPositionError(
         error or KafkaError(_NO_RESET, "no committed offset"),
         f"{partition} has no committed offset, and auto.offset.reset=error allows no other start. Commit an offset for "
         "the group, or set auto.offset.reset to earliest or latest, then start again.",
@@ -98,17 +98,17 @@ def _start_forgotten(partition: InputPartition, committed: int | None) -> errors
     )
 
 
-def beyond_the_end(partition: InputPartition, expected: int, found: int) -> KafkaInputPositionError:
+def beyond_the_end(partition: InputPartition, expected: int, found: int) -> InputPositionError:
     """Return the error for a partition whose position the log does not reach."""
     message = (
         f"{partition} was to be read on at offset {expected}, which lies beyond the end of its log: the log was "
         "truncated, the topic was deleted and created again, or the application has chosen that offset. Which of its "
         f"records were processed cannot be known; the client library offered offset {found}. {_RESET_FIRST}"
     )
-    return KafkaInputPositionError(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, message), message, *partition, expected)
+    return InputPositionError(KafkaError(KafkaError.OFFSET_OUT_OF_RANGE, message), message, *partition, expected)
 
 
-def log_truncated(partition: InputPartition, misplacement: Misplacement) -> KafkaInputPositionError:
+def log_truncated(partition: InputPartition, misplacement: Misplacement) -> InputPositionError:
     """Return the error for a partition whose log lost records that were read, and has gone on with others."""
     expected, expected_epoch, found, found_epoch = misplacement
     message = (
@@ -125,8 +125,8 @@ def _epoch_text(epoch: int | None) -> str:
 
 def _refused_for_truncation(
     error: KafkaError, partition: InputPartition, what: str, offset: int | None
-) -> KafkaInputPositionError:
-    return KafkaInputPositionError(
+) -> InputPositionError:
+    return InputPositionError(
         error,
         f"{what} The log was truncated, as by an unclean leader election: records that were read are gone from it, and "
         "others are at their offsets, of which none was handed over. End the process. If the group's committed offset "
@@ -137,7 +137,7 @@ def _refused_for_truncation(
     )
 
 
-def _topic_replaced(topic: str) -> KafkaInputPositionError:
+def _topic_replaced(topic: str) -> InputPositionError:
     """Return the error for an input topic that was deleted and created again."""
     message = (
         f"the input topic {topic!r} was deleted and created again: offsets of the old one say nothing about the new "
@@ -147,4 +147,4 @@ def _topic_replaced(topic: str) -> KafkaInputPositionError:
         "and a start there skips records. Without offsets, auto.offset.reset=latest skips what is in the new one."
     )
     error = KafkaError(KafkaError.UNKNOWN_TOPIC_ID, message)
-    return KafkaInputPositionError(error, message, topic)
+    return InputPositionError(error, message, topic)
