@@ -154,7 +154,7 @@ def by_hand_in_rebalance() -> str:
     counted = Counter(cluster.values("invoices"))
     doubled = ", ".join(order.decode() for order, times in counted.items() if times > 1)
     arrows = [arrow for arrow in map(_arrow, cluster.history[first : last + 1]) if arrow is not None]
-    rows = [*arrows, Note(_LOOP, f"invoiced twice in the end: {doubled}", "odd")]
+    rows: list[Arrow | Note] = [*arrows, Note(_LOOP, f"invoiced twice in the end: {doubled}", "odd")]
     return drawn("The same rebalance under a loop by hand", {_LOOP: "loop by hand", **_COORDINATORS}, rows)
 
 
