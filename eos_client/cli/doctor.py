@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from eos_client.cli.doctor_checks import Facts, Finding, Level, TopicFacts, examine, is_open_to_all
-from eos_client.cli.printable import printable
+from eos_client.cli.printable import did_you_mean, printable
 from eos_client.cli.settings import ClusterAccess
 from eos_client.cli.transactions import survey, transactions_admin
 from eos_client.config import EosConfig
@@ -107,7 +107,8 @@ def _topic_facts(admin: ClusterAdmin, name: str, options: DoctorOptions) -> Topi
     operations = admin.topic_operations(name)
     described = None if operations == frozenset() else admin.topics([name])[name]
     settings = {} if described is None else admin.topic_settings(name)
-    return TopicFacts(name, described, settings, needs, operations)
+    meant = "" if described is not None else did_you_mean(name, admin.partition_counts())
+    return TopicFacts(name, described, settings, needs, operations, meant)
 
 
 def _with_permission_of_id(facts: Facts, options: DoctorOptions) -> Facts:

@@ -47,7 +47,8 @@ class TopicFacts:
     """A requested topic; ``description`` is ``None`` when it does not exist or may not be seen.
 
     ``needs``: what a job must be permitted on it, by Kafka's names (``READ``); ``operations``: what this user is
-    permitted, none where it may not even see the topic, ``None`` where no broker says so.
+    permitted, none where it may not even see the topic, ``None`` where no broker says so. ``meant``: asks for the topic
+    that has a similar name, where this one does not exist.
     """
 
     name: str
@@ -55,6 +56,7 @@ class TopicFacts:
     settings: Mapping[str, str]
     needs: frozenset[str] = frozenset()
     operations: frozenset[str] | None = None
+    meant: str = ""
 
     @property
     def is_output(self) -> bool:
@@ -174,9 +176,9 @@ def check_topics(facts: Facts) -> Iterator[Finding]:
             yield from _topic(subject, topic.description, topic.settings, len(facts.cluster.brokers))
         elif topic.operations is None and topic.is_output and _creates_topics(facts):
             text = "does not exist: the brokers create it, as their own settings say, when a job starts"
-            yield _warn(subject, text, "create it, with the partitions and replicas that it needs")
+            yield _warn(subject, text, f"create it, with the partitions and replicas that it needs{topic.meant}")
         elif topic.operations is None:
-            yield _fail(subject, "does not exist", "create it, or correct the name")
+            yield _fail(subject, "does not exist", f"create it, or correct the name{topic.meant}")
         elif not topic.needs:  # else check_permissions reports it
             yield _fail(subject, "may not be seen by this user", "allow Describe on it to this user")
 

@@ -17,7 +17,7 @@ import structlog
 
 from eos_client.cli.failures import CommandLineError, LettersRefusedError, LettersWaitError
 from eos_client.cli.logs import ClientErrors, log_throttling
-from eos_client.cli.printable import shell_word
+from eos_client.cli.printable import did_you_mean, shell_word
 from eos_client.cli.redriven_letters import can_be_sent_to, error_of, origin_of, redriven
 from eos_client.cli.settings import ClusterAccess
 from eos_client.clients import EosConsumer, EosProducer, Transaction
@@ -158,7 +158,8 @@ def _last_letters(admin: ClusterAdmin, options: RedriveOptions) -> tuple[dict[in
     """
     described = admin.topics([options.topic])[options.topic]
     if described is None:
-        raise ClusterUnfitError(f"there is no topic {options.topic!r} with dead letters.")
+        meant = did_you_mean(options.topic, admin.partition_counts()) or "."
+        raise ClusterUnfitError(f"there is no topic {options.topic!r} with dead letters{meant}")
     count = described.partition_count
     # What an open transaction may add to these offsets is waited for by the run.
     with GroupOffsets(options.bootstrap_servers, options.group_id, options.settings, stable=False) as group:

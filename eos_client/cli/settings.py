@@ -167,9 +167,9 @@ def _table_of(profiles: Any, profile: str, file: Path) -> Mapping[str, Any]:
     known = profiles if isinstance(profiles, Mapping) else {}
     if not isinstance(table := known.get(profile), Mapping):
         names = f"It has: {', '.join(known)}" if known else "It has none"
+        meant = did_you_mean(profile, known) or "."
         raise CommandLineError(
-            f"--profile {profile}: there is no table [{_PROFILES}.{profile}] in {file}{did_you_mean(profile, known)}. "
-            f"{names}"
+            f"--profile {profile}: there is no table [{_PROFILES}.{profile}] in {file}{meant} {names}"
         )
     return table
 

@@ -209,6 +209,12 @@ CASES = {
     ),
     "pattern": (replace(FIT, patterns=("^orders-.*",)), "topic ^orders-.*", Level.WARN, "found out by a job"),
     "missing topic": (replace(FIT, topics=(TopicFacts("orders", None, {}),)), "topic orders", Level.FAIL, "not exist"),
+    "misspelt topic": (
+        replace(FIT, topics=(TopicFacts("orderz", None, {}, meant="; did you mean 'orders'?"),)),
+        "topic orderz",
+        Level.FAIL,
+        "create it, or correct the name; did you mean 'orders'?",
+    ),
     "partition without a leader": (
         replace(FIT, topics=topic(leaderless=(4,))),
         "topic orders",

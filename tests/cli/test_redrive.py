@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in __all__
 
+from eos_client.cli.exit_codes import ExitCode
 from eos_client.confluent.admin import topic_records
 from tests.cli.conftest import START_LIMIT_S, Cluster
 from tests.kafka.client_quotas import limit_client
@@ -247,3 +248,10 @@ def test_a_run_that_is_stopped_while_it_waits_says_so(cluster: Any, eos_client: 
     assert command.terminate() == 0
     assert command.out == "stopped by SIGTERM: 0 sent, and what is left waits for the next run\n"
     other.close()
+
+
+def test_a_misspelt_topic_of_letters_is_named_with_what_was_meant(cluster: Any, typed: Any) -> None:
+    dead = cluster.topic("dead")
+    command = typed("redrive", dead[:-1], "--bootstrap", cluster.bootstrap_servers)
+    assert command.wait() == ExitCode.CLUSTER_UNFIT
+    assert f"there is no topic {dead[:-1]!r} with dead letters; did you mean {dead!r}?" in command.err

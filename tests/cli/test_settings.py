@@ -253,7 +253,7 @@ def test_credentials_in_the_address_of_the_environment_are_refused(monkeypatch: 
 
 def test_a_profile_that_is_not_there_is_told_with_those_that_are(profiles: Path) -> None:
     with pytest.raises(
-        CommandLineError, match=r"no table \[profiles\.prdo\] in .*; did you mean 'prod'\?\. It has: prod"
+        CommandLineError, match=r"no table \[profiles\.prdo\] in .*; did you mean 'prod'\? It has: prod"
     ):
         cluster_access(None, [], profiles, "prdo")
     with pytest.raises(CommandLineError, match="a profile is a table of a file"):

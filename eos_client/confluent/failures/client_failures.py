@@ -54,9 +54,9 @@ def configuration_refused(
     given = f", given as {settings[name]!r}" if name in settings and not is_secret(name) else ""
     unknown = _UNKNOWN.search(text)
     alike = setting_like(unknown[1]) if unknown else None
-    meant = "" if alike is None else f'; did you mean "{alike}"?'
+    meant = "." if alike is None else f'; did you mean "{alike}"?'
     message = (
-        f"the {client} refuses its configuration: {text}{meant}. Correct or remove the named property{alias}{given}."
+        f"the {client} refuses its configuration: {text}{meant} Correct or remove the named property{alias}{given}."
     )
     return with_cause(make_kafka_error(errors.ConfigurationError, error, message), exception)
 
