@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from eos_client.cli.demo.display import Display, StalledError
+from eos_client.cli.demo.display import Display, StalledError, workers_table
 from eos_client.cli.demo.verdict import Findings
 from eos_client.cli.demo.worker import Worker
 
@@ -64,6 +64,28 @@ def test_without_a_terminal_progress_is_plain_lines() -> None:
     assert "40 of 100 committed (50 loaded)" in text
     assert "w1 waiting gen -1 owns 0: 0 committed, 0 skipped, 0 aborted" in text
     assert "\x1b" not in text
+
+
+def test_what_stands_in_brackets_is_shown() -> None:
+    console = plain_console()
+    with Display(console, [], total=500) as display:
+        display.emit("no Spark stage: pip install 'eos-client[spark]'")
+    display.show_verdict([("no [loss]", True, "at orders[1]@7")], GOOD)
+    text = shown(console)
+    assert text.count("'eos-client[spark]'") == 2
+    assert "at orders[1]@7" in text
+
+
+def test_the_workers_fit_into_80_columns() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    worker = Worker("w1", [])
+    worker.apply({"event": "loop_progress", "records_in_per_s": 2500, "generation_id": 123, "partitions": 12})
+    worker.apply({"event": "transaction_committed", "records_in": 123_456, "records_out": 1})
+    console.print(workers_table([worker]))
+    text = shown(console)
+    headings = ("worker", "state", "gen", "owns", "records", "rec/s", "commits", "skips", "aborts", "rebal.", "starts")
+    assert all(heading in text for heading in headings)
+    assert all(figure in text for figure in ("waiting", "123,456", "2,500"))
 
 
 def test_plain_lines_are_seconds_apart() -> None:
