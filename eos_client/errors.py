@@ -7,7 +7,9 @@ The adapter raises most of these as subclasses of ``confluent_kafka.KafkaExcepti
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound="EosError")
 
 _GROUPS_SHOWN_MAX = 8  # one inside the other
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", None)  # Python 3.10 has none
@@ -55,8 +57,22 @@ class EosError(Exception):
     Errors can be copied and pickled, as a process pool does; their cause stays behind.
     """
 
+    happened = ""
+    """What has happened, without what the caller must do; empty where the text is all that is said."""
+
     def __reduce__(self) -> tuple[object, ...]:
         return copy_of, (type(self), self.args), self.__dict__
+
+
+def with_happened(error: E, happened: str) -> E:
+    """Return ``error``, which says what has ``happened`` also without what the caller must do."""
+    error.happened = happened
+    return error
+
+
+def what_happened(error: EosError) -> str:
+    """Return what ``error`` says has happened, for those who need not act because the client has done so."""
+    return error.happened or str(error)
 
 
 def copy_of(kind: type[EosError], arguments: tuple[object, ...]) -> EosError:

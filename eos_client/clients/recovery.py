@@ -20,7 +20,7 @@ from eos_client.confluent.failures.producer_failures import action_of
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
 from eos_client.core.outcome_resolution import resolve_outcome
-from eos_client.errors import ClusterUnavailableError, EosError, UnknownOutcomeError
+from eos_client.errors import ClusterUnavailableError, EosError, UnknownOutcomeError, what_happened
 from eos_client.observe import Counters, EventHook, OutcomeResolved, ProducerRecovered
 from eos_client.ports import Clock
 
@@ -51,7 +51,7 @@ class Recovery:
         self._first_failure = ProducerRecovered(
             transactional_id=self._producer.library.transactional_id,
             action=action_of(error).value,
-            reason=str(error),
+            reason=what_happened(error),
             outcome=_UNKNOWN if isinstance(error, UnknownOutcomeError) else Outcome.ABORTED.value,
             failures=1,
             transaction_age_s=self._producer.calls.transaction_age_s,
@@ -91,7 +91,7 @@ class Recovery:
         except ClusterUnavailableError as error:
             raise outcome_stays_unknown(error) from error
         outcome = resolve_outcome(sent.positions, sent.before, committed, sent.token)
-        self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=str(cause)))
+        self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=what_happened(cause)))
         if outcome is None:
             raise UnknownOutcomeError(_undeterminable_outcome_message(sent.positions)) from cause
         if (first := self._first_failure) is not None and first.failures == 1:

@@ -10,7 +10,7 @@ from eos_client.core.commit_gate import CommitRuling, GateRule
 from eos_client.core.model import InputPartition, InputPositions, Outcome
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import Phase, TransactionEvent
-from eos_client.errors import CommitRefusedError, EosError, RebuildProducerError, UnknownOutcomeError
+from eos_client.errors import CommitRefusedError, EosError, RebuildProducerError, UnknownOutcomeError, what_happened
 from eos_client.ports import MembershipSnapshot
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class StepState:
 
     def fail(self, failure: EosError) -> TransactionEvent:
         """Make ``failure`` the reason for the abort; returns the lifecycle's event for it."""
-        self.unhandled, self.abort_reason, self.abort_rule = failure, str(failure), None
+        self.unhandled, self.abort_reason, self.abort_rule = failure, what_happened(failure), None
         self.refused_by_group = isinstance(failure, CommitRefusedError)
         is_finished = isinstance(failure, RebuildProducerError)
         return TransactionEvent.HANDLE_FINISHED if is_finished else TransactionEvent.REFUSED

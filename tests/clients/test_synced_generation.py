@@ -23,4 +23,9 @@ def test_a_backlog_syncs_no_generation(monkeypatch: Any) -> None:
         return any(isinstance(event, Synced) for event in told)
 
     stage.load(5)
-    assert [synced_by_fetch(2), synced_by_fetch(2), synced_by_fetch(2), synced_by_fetch(2)] == [False, False, False, True]
+    assert [synced_by_fetch(2), synced_by_fetch(2), synced_by_fetch(2), synced_by_fetch(2)] == [
+        False,
+        False,
+        False,
+        True,
+    ]

@@ -25,6 +25,7 @@ from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_e
 from eos_client.confluent.failures.position_failures import beyond_the_end, forbidden_reset, log_truncated
 from eos_client.confluent.failures.producer_failures import (
     ERROR_CLASSES,
+    WAYS_OUT,
     action_of,
     must_abort,
     overdue_error,
@@ -47,6 +48,28 @@ def failure(request: TransactionalRequest, **known: object) -> ProducerFailure:
 def named(request: TransactionalRequest, code: int, *, flags=None, **known: object) -> errors.EosError:
     error = KafkaError(code, "the broker says why", **(flags or {}))
     return producer_error(with_error(failure(request, **known), error), error, "b-0")
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "flags"),
+    [
+        (R.COMMIT, KafkaError._TIMED_OUT, {"retriable": True}),
+        (R.ABORT, KafkaError._FENCED, {"fatal": True}),
+        (R.SEND_OFFSETS, KafkaError.ILLEGAL_GENERATION, {"txn_requires_abort": True}),
+    ],
+)
+def test_what_has_happened_is_told_without_what_the_caller_must_do(request_, code, flags):
+    error = named(request_, code, flags=flags, generated_id=True)
+    (way_out,) = [text for action, text in WAYS_OUT.items() if action is action_of(error)]
+    assert f". {way_out}: " in str(error)
+    happened = errors.what_happened(error)
+    assert way_out not in happened
+    assert str(error).partition(way_out)[0].rstrip() in happened
+    assert happened[len(str(error).partition(way_out)[0])].isupper()
+
+
+def test_an_error_that_says_no_more_is_told_whole():
+    assert errors.what_happened(errors.ClientClosedError("it is closed")) == "it is closed"
 
 
 def test_a_truncation_that_the_library_reports_is_no_missing_offset():

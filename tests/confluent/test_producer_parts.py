@@ -14,7 +14,7 @@ from eos_client.confluent.failures.producer_failures import NotInitialisedError
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.producer.library_producer import LibraryProducer
-from eos_client.confluent.producer.registration import Registration
+from eos_client.confluent.producer.registration import Registration, _sent_twice
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
@@ -235,6 +235,14 @@ def test_a_rebuild_leaves_the_handle_and_initialises_another_one(started):
     started.registration.rebuild(LIMIT_S)
     assert [raw.asked for raw in started.raws] == [["init_transactions", "purge", "close"], ["init_transactions"]]
     assert [type(event) for event in started.events] == [ProducerRebuilt]
+
+
+def test_a_rebuild_tells_why_and_gives_nobody_an_order(started):
+    started.registration.init_transactions(LIMIT_S)
+    started.calls.block_calls(_sent_twice("b-0", log_understood=True))
+    started.registration.rebuild(LIMIT_S)
+    (event,) = started.events
+    assert event.reason.endswith("could still end the next transaction (KAFKA-17754).")
 
 
 def test_a_producer_gives_way_while_its_init_is_unanswered(started):

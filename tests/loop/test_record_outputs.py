@@ -214,7 +214,9 @@ def test_a_dead_letter_that_is_refused_too_ends_the_loop_with_the_record_named()
         writing.write(3)
     assert caught.value.offset == 1
     assert isinstance(caught.value.__cause__, ValueError)
-    assert f"failed with ValueError: bad ({caught.value.place}), and its dead letter with OutputRefusedError" in str(caught.value)
+    assert f"failed with ValueError: bad ({caught.value.place}), and its dead letter with OutputRefusedError" in str(
+        caught.value
+    )
     assert str(caught.value.place).endswith(" in transform")
     assert "too large" in str(caught.value)
     assert "Have the dead letter topic take such letters" in str(caught.value)

@@ -75,10 +75,11 @@ def producer_error(
     if rule.action is RecoveryAction.CORRECT_OUTPUT:
         return _refused_output(error, clause, words)
     what = f"{request} of transactional.id {transactional_id!r} failed with {error.name()}: {error.str().rstrip('.')}"
-    message = f"{what}{clause}.{_why_fenced(failure)} {WAYS_OUT[rule.action]}: {rule.reason}."
-    if rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.refuses_offsets:
-        return make_kafka_error(errors.CommitRefusedError, error, message)
-    return make_kafka_error(ERROR_CLASSES[rule.action], error, message)
+    happened = f"{what}{clause}.{_why_fenced(failure)}"
+    is_refused = rule.action is RecoveryAction.ABORT_AND_CONTINUE and failure.refuses_offsets
+    kind = errors.CommitRefusedError if is_refused else ERROR_CLASSES[rule.action]
+    named = make_kafka_error(kind, error, f"{happened} {WAYS_OUT[rule.action]}: {rule.reason}.")
+    return errors.with_happened(named, f"{happened} {rule.reason[0].upper()}{rule.reason[1:]}.")
 
 
 def _why_fenced(failure: ProducerFailure) -> str:

@@ -32,10 +32,12 @@ def _sent_twice(transactional_id: str, *, log_understood: bool) -> errors.Rebuil
         else f"librdkafka {libversion()[0]} does not log lost connections in a known format, so each transaction of "
         f"transactional.id {transactional_id!r} ends with its handle"
     )
-    return errors.RebuildProducerError(
-        f"{happened}: the client library may have sent a request twice, and the first copy could still end the next "
-        "transaction (KAFKA-17754). Call init_transactions() to build a new handle with the same id."
+    happened += (
+        ": the client library may have sent a request twice, and the first copy could still end the next transaction "
+        "(KAFKA-17754)."
     )
+    error = errors.RebuildProducerError(f"{happened} Call init_transactions() to build a new handle with the same id.")
+    return errors.with_happened(error, happened)
 
 
 def _cause_of(error: errors.EosError | None) -> str:
@@ -200,7 +202,7 @@ class Registration:
             ProducerRebuilt(
                 transactional_id=self.library.transactional_id,
                 cause=_cause_of(error),
-                reason=str(error or "asked for"),
+                reason="asked for" if error is None else errors.what_happened(error),
                 duration_s=self._clock() - began_at,
                 transaction_age_s=age_s,
                 old_producer=old,
