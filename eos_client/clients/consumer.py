@@ -131,7 +131,7 @@ class EosConsumer(Consumer):
         application_on_commit = merged.get("on_commit")
         if application_on_commit is None or callable(application_on_commit):
             merged["on_commit"] = self._on_commit
-        self.counters = counters or Counters()
+        self._counters = counters or Counters()
         self._clock = clock
         self._hook = hook = safe_hook(hook)
         ownership = ThreadOwnership("EosConsumer")
@@ -163,6 +163,11 @@ class EosConsumer(Consumer):
     def gate(self) -> CommitGate:
         """The commit gate of this member."""
         return self.adapter.gate
+
+    @property
+    def counters(self) -> Counters:
+        """Totals of records and transactions since this consumer was built."""
+        return self._counters
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -309,7 +314,7 @@ class EosConsumer(Consumer):
         for name, callback in (("on_assign", on_assign), ("on_revoke", on_revoke), ("on_lost", on_lost)):
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} expects a callable, not {callback!r}")
-        ours = RevocationListener(self.gate, self.open_work, hook=self._hook, counters=self.counters)
+        ours = RevocationListener(self.gate, self.open_work, hook=self._hook, counters=self._counters)
         tracked = self._membership.tracking_errors_of
         theirs = ApplicationCallbacks(self, *map(tracked, (on_assign, on_revoke, on_lost)))
         self._membership.subscribe(topics, ComposedListener(ours, theirs))

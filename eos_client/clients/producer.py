@@ -79,7 +79,7 @@ class EosProducer(Producer):
     ) -> None:
         merged = merged_settings("EosProducer", config, settings)
         self._serializers = Serializers.taken_from(merged) or None
-        self.counters = counters or Counters()
+        self._counters = counters or Counters()
         if merged.get("transaction.timeout.ms") is None:  # long enough for a consumer with the usual gate
             usual_s = held_and_committed_s(GateSettings(), limits or ProducerLimits())
             shortest_timeout_s = max(shortest_timeout_s, usual_s)
@@ -88,7 +88,7 @@ class EosProducer(Producer):
         self.adapter = ConfluentProducer(
             merged,
             limits=limits,
-            counters=self.counters,
+            counters=self._counters,
             shortest_timeout_s=shortest_timeout_s,
             generate_id=generate_id,
             hook=self._hook,
@@ -107,6 +107,11 @@ class EosProducer(Producer):
         # Here and not in a part, which may be finalised before an application's own __del__ closes the producer.
         if not isinstance(self._ownership, NeverBuilt):
             self.adapter.library.end_dropped()
+
+    @property
+    def counters(self) -> Counters:
+        """Totals of records and transactions since this producer was built."""
+        return self._counters
 
     @property
     def limits(self) -> ProducerLimits:
@@ -174,7 +179,7 @@ class EosProducer(Producer):
                 )
             needs_resume = session is not None and session.state.needs_resume
             session = TransactionSession(
-                *(adapter, self.adapter, self._serializers, self._hook, self.counters, self._clock),
+                *(adapter, self.adapter, self._serializers, self._hook, self._counters, self._clock),
                 needs_resume=needs_resume,
             )
         before, self._session = self._session, consumer.open_work.join(session)

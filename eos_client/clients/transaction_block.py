@@ -64,6 +64,10 @@ class Transaction:
     BufferError (the local queue is full) it may call ``poll`` and repeat the call.
     """
 
+    # Of the class too, so that a stand-in that is made of it has them.
+    outcome: Outcome | None = None
+    reason = "not entered yet"
+
     def __init__(self, join: Callable[[], TransactionSession], ownership: ThreadOwnership | NeverBuilt) -> None:
         self._join = join
         self._ownership = ownership
@@ -72,8 +76,6 @@ class Transaction:
         self._number = 0
         self.exit_method: weakref.ref[MethodType] | None = None
         self._exit_ref: weakref.ref[MethodType] | None = None
-        self.outcome: Outcome | None = None
-        self.reason = "not entered yet"
 
     def __enter__(self) -> Self:
         if self._session is not None:

@@ -128,14 +128,14 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     ) -> None:
         given, takes_batches = one_transform(transform, transform_batch), transform is None
         begins = isinstance(given, WithinTransaction)
-        self.config = config
-        self.counters = Counters()
+        self._config = config
+        self._counters = counters = Counters()
         self._topics = _checked_topics(topics, config.dead_letter_topic)
         self._output_topic = _checked_output_topic(output_topic, config.dead_letter_topic)
         self._hook, self._clock = hook, clock = safe_hook(hook), clients.clock
         self._shutdown = shutdown = Shutdown(config.shutdown_timeout_s, clock)
-        self._consumer = _consumer(config, clients, hook, self.counters)
-        self._producer = _producer(config, clients, hook, self.counters)
+        self._consumer = _consumer(config, clients, hook, counters)
+        self._producer = _producer(config, clients, hook, counters)
         self._consumer_adapter = self._consumer.adapter
         self._events = InputEvents(self._consumer_adapter, hook)
         self._credentials = RefusedCredentials(self._consumer_adapter, config.recovery_timeout_s, clock)
@@ -143,7 +143,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._producer_adapter = self._producer.adapter
         self.session = session = self._producer.session(self._consumer)
         self._event_loop = event_loop_of(given)
-        self._failed = failed = FailedRecords(config, hook, self.counters, clock, lambda: shutdown.reason is not None)
+        self._failed = failed = FailedRecords(config, hook, counters, clock, lambda: shutdown.reason is not None)
         made = with_serialisers(given, config, output_topic, takes_batches=takes_batches)
         self._outputs = RecordOutputs(made, failed, session, output_topic, takes_batches=takes_batches, begins=begins)
         self._poll_limit_s = poll_limit_ms(self._consumer_adapter.settings) / 1000
@@ -155,6 +155,16 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._starting = threading.RLock()  # a signal handler may call close()
         self._ended = Completion()
         self._marks = CallMarks()
+
+    @property
+    def config(self) -> EosConfig[Any, Any]:
+        """The configuration that the loop was built with."""
+        return self._config
+
+    @property
+    def counters(self) -> Counters:
+        """Totals of records and transactions since the loop was built."""
+        return self._counters
 
     @property
     def gate(self) -> CommitGate:

@@ -11,7 +11,8 @@ from unittest.mock import Mock, create_autospec
 import confluent_kafka
 import pytest
 
-from eos_client import EosConsumer, EosProducer
+from eos_client import EosConsumer, EosProducer, ExactlyOnceLoop
+from eos_client.clients import Transaction
 from eos_client.confluent.client_library import nothing_inherited
 from eos_client.errors import ClientClosedError
 
@@ -75,6 +76,20 @@ def test_a_client_can_be_stubbed_by_its_class(client, stub):
     stubbed.close.assert_called_once_with()
     with pytest.raises(AttributeError):
         _ = stubbed.no_such_name
+
+
+@pytest.mark.parametrize(
+    ("public_class", "names"),
+    [
+        (EosConsumer, ("gate", "counters", "settings")),
+        (EosProducer, ("transaction", "counters", "limits", "transactional_id")),
+        (Transaction, ("outcome", "reason", "produce")),
+        (ExactlyOnceLoop, ("config", "counters", "gate", "stop_reason")),
+    ],
+)
+def test_a_stub_has_what_the_pages_name(public_class, names):
+    stub = Mock(spec=public_class)
+    assert all(hasattr(stub, name) for name in names)
 
 
 @pytest.mark.parametrize("client", [EosConsumer, EosProducer])
