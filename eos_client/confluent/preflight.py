@@ -127,9 +127,14 @@ def _require(ask: Callable[[], Any], topics: Sequence[str], role: str, wait_s: f
         if clock() >= deadline:
             break
         clock.sleep(_RETRY_INTERVAL_S)
+    raise missing_topic(missing, known, role)
+
+
+def missing_topic(missing: str, known: Iterable[str], role: str) -> ClusterUnfitError:
+    """Return the error for an input or output topic that is not among those that this client may see."""
     alike = difflib.get_close_matches(missing, list(known), n=1)
     hint = f"; did you mean {alike[0]!r}?" if alike and alike[0] != missing else "."
-    raise ClusterUnfitError(
+    return ClusterUnfitError(
         f"the {role} topic {missing!r} does not exist on this cluster, or may not be seen. Create it, correct the "
         f"name, or allow this client to describe it{hint}"
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 
+import tenacity
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # Spark's own name for it
 
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.slot_producer import SlotProducer
-from eos_client.confluent.preflight import require_output_topics
+from eos_client.confluent.preflight import missing_topic, require_output_topics
 from eos_client.core.internal_logs import whole_number
 from eos_client.core.transaction_timeout import BROKERS_LIMIT, TIMEOUT_WAY_OUT, is_timeout_allowed
 from eos_client.errors import ClusterUnfitError, ConfigurationError
@@ -22,6 +23,7 @@ from eos_client.integration.spark.settings import SinkSettings
 from eos_client.integration.spark.spark_query import RunningQuery
 
 _NEEDED_BY_EXECUTORS = ("pyarrow", "confluent_kafka", "eos_client")
+_SPREAD_WAIT_S, _ASK_AGAIN_S = 5.0, 0.2
 KAFKA_EXTRAS, DATABASE_EXTRAS = "spark", "spark,sql"
 
 
@@ -99,7 +101,20 @@ def check_driver_and_cluster(wanted: SinkSettings, admin: ClusterAdmin) -> tuple
             f"the brokers allow transactions of {limit_ms} ms (transaction.max.timeout.ms), the sink asks for "
             f"{wanted_ms} ms: in config, {TIMEOUT_WAY_OUT}."
         )
+    _require_topic(settings.topic, admin)
     slot = SlotProducer(settings.producer, settings.transactional_id(0), limits=settings.limits)
     with contextlib.closing(slot) as producer:
         require_output_topics(producer, [settings.topic], settings.start_timeout_s, MONOTONIC_CLOCK)
     return settings, cluster.cluster_id
+
+
+def _require_topic(topic: str, admin: ClusterAdmin) -> None:
+    """Refuse a topic that does not exist, before a producer asks for it: some brokers create what producers ask for."""
+    seen = tenacity.Retrying(
+        retry=tenacity.retry_if_result(lambda described: described is None),
+        stop=tenacity.stop_after_delay(_SPREAD_WAIT_S),  # not every broker knows at once what was just created
+        wait=tenacity.wait_fixed(_ASK_AGAIN_S),
+        retry_error_callback=lambda _: None,
+    )
+    if seen(lambda: admin.topics([topic])[topic]) is None:
+        raise missing_topic(topic, admin.partition_counts(), "output")
