@@ -221,8 +221,8 @@ _SLOT_RULES: tuple[SlotRule, ...] = (
     SlotRule(
         lambda q: q.entry is None,
         _REFUSE,
-        "its ledger entry is gone ({gone}), so it is unknown whether it was written. Find out what "
-        "{output} holds, then {adopt}",
+        "it has no ledger entry ({gone}; or the sink is new and begins with a later batch than 0), so it is unknown "
+        "whether it was written. Find out what {output} holds, then {adopt}",
         errors.LedgerMissingError,
     ),
     SlotRule(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import operator
+from typing import SupportsIndex
 
 import tenacity
 from pyspark.sql import DataFrame
@@ -30,6 +32,15 @@ KAFKA_EXTRAS, DATABASE_EXTRAS = "spark", "spark,sql"
 def new_admin(settings: SinkSettings) -> ClusterAdmin:
     """Return an admin client of the sink's cluster; each request takes at most ``start_timeout_s``."""
     return ClusterAdmin(settings.bootstrap_servers, settings.config_for_admin, timeout_s=settings.start_timeout_s)
+
+
+def check_batch_id(batch_id: object) -> None:
+    """Refuse what is no number: the ledger would take it for a batch that it has lost."""
+    if not isinstance(batch_id, SupportsIndex) or operator.index(batch_id) < 0:
+        raise ConfigurationError(
+            f"batch_id={batch_id!r} must be a whole number of at least 0: as Spark gives it to foreachBatch, or, for a "
+            "batch without a stream, one more than that of the batch before."
+        )
 
 
 def check_query(query: RunningQuery) -> None:

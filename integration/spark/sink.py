@@ -89,9 +89,11 @@ class EosKafkaSink:
         """Write ``frame`` as micro-batch ``batch_id`` of the running query.
 
         Raises RunFencedError when a newer driver has the sink, a BatchLedgerError when the ledger does not fit,
-        FrameSchemaError for wrong columns, ClusterUnavailableError or ClusterUnfitError, and Spark's own errors. None
-        of them leaves a slot half written; whatever was committed is not written again.
+        FrameSchemaError for wrong columns, ConfigurationError for a ``batch_id`` that is no number,
+        ClusterUnavailableError or ClusterUnfitError, and Spark's own errors. None of them leaves a slot half written;
+        whatever was committed is not written again.
         """
+        preflight.check_batch_id(batch_id)
         run = driver_run.current_run(self.settings)
         query = running_query(frame, self.settings.query_id, None if run is None else run.query)
         if run is None or run.query != query or run.settings != self.settings:

@@ -1,13 +1,14 @@
 """What the sink checks of a cluster before its first batch, without a cluster."""
 
+import re
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
-from eos_client.errors import ClusterUnfitError
-from eos_client.integration.spark import EosKafkaSink, preflight
+from eos_client.errors import ClusterUnfitError, ConfigurationError
+from eos_client.integration.spark import EosDatabaseSink, EosKafkaSink, preflight
 
 
 @pytest.fixture
@@ -35,3 +36,12 @@ def test_a_topic_that_is_seen_late_is_not_missing(admin: Any, monkeypatch: pytes
     admin.topics = asked
     preflight._require_topic("recepits", admin)
     assert asked.call_count == 2
+
+
+@pytest.mark.parametrize("batch_id", ["0", 1.0, None, -1])
+@pytest.mark.parametrize(
+    "sink", [EosKafkaSink("localhost:9092", "t", sink_id="s"), EosDatabaseSink("sqlite://", "t", sink_id="s")]
+)
+def test_what_is_no_batch_number_is_refused_and_not_taken_for_a_lost_ledger(sink: Any, batch_id: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"batch_id={re.escape(repr(batch_id))} must be a whole number"):
+        sink(None, batch_id)
