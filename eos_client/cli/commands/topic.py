@@ -24,7 +24,7 @@ def topic_create(
     profile: Profile = None,
     verbose: Verbose = False,
 ) -> None:
-    """Create topics with the cluster's replication."""
+    """Create topics with the cluster's replication. --config takes settings of this client, not of the topics."""
     with reported(verbose=verbose):
         access = cluster_access(bootstrap, config, config_file, profile)
         create_topics(access, parse_names(names, option="TOPIC"), partitions)
