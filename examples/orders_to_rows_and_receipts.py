@@ -3,7 +3,8 @@
     python examples/orders_to_rows_and_receipts.py [--seed 0]
 
 The handler writes a row for each order, and its receipt into an outbox, in one database transaction with the offsets of
-the orders. A relay publishes the outbox. Cluster and broker are simulated; the database is an SQLite file.
+the orders. A relay publishes the outbox. Cluster and broker are simulated; the database is an SQLite file. It needs
+`pip install 'eos-client[sql]'`.
 """
 
 from __future__ import annotations
