@@ -300,7 +300,8 @@ def log_event(event: Event) -> None:
 
     Where the application has configured structlog, structlog logs it. Elsewhere the logger ``eos_client`` of the
     standard library gets it as a logfmt line, with the fields as ``eos_event`` on the record. In the line each entry of
-    a mapping is a field of its own (``seconds_job=0.1``).
+    a mapping is a field of its own (``seconds_job=0.1``); fields without a value are left out, and fractions rounded to
+    six digits.
     """
     if structlog.is_configured():
         getattr(structlog.get_logger("eos_client"), event.level)(event.name, **event.as_dict())
@@ -308,7 +309,12 @@ def log_event(event: Event) -> None:
     level = getattr(logging, event.level.upper())
     if LOGGER.isEnabledFor(level):
         fields = {"event": event.name, **event.as_dict()}
-        LOGGER.log(level, "%s", _AS_LOGFMT(None, event.level, dict(_flat(fields))), extra={"eos_event": fields})
+        said = {name: _short(value) for name, value in _flat(fields) if value is not None and value != ""}
+        LOGGER.log(level, "%s", _AS_LOGFMT(None, event.level, said), extra={"eos_event": fields})
+
+
+def _short(value: Any) -> Any:
+    return round(value, 6) if isinstance(value, float) else value
 
 
 def _flat(fields: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

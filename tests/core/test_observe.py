@@ -273,3 +273,17 @@ def test_counters_start_at_nothing_and_are_listed_by_name():
     counters.committed += 2
     assert counters.as_dict()["committed"] == 2
     assert set(counters.as_dict()) == {field.name for field in dataclasses.fields(Counters)}
+
+
+@pytest.mark.usefixtures("no_structlog")
+def test_a_logfmt_line_leaves_out_what_has_no_value_and_rounds_fractions(caplog):
+    caplog.set_level(logging.DEBUG, "eos_client")
+    (revoked,) = [event for event, name, _ in EXAMPLES if name == "partitions_revoked"]
+    (recovered,) = [event for event, name, _ in EXAMPLES if name == "producer_recovered"]
+    log_event(revoked)
+    log_event(dataclasses.replace(recovered, to_commit_s=0.0009999999999999694, new_producer=None))
+    assert "uncommitted" not in logfmt_fields(caplog.records[0].getMessage())
+    assert caplog.records[0].eos_event["uncommitted"] == ""
+    fields = logfmt_fields(caplog.records[1].getMessage())
+    assert fields["to_commit_s"] == "0.001"
+    assert "new_producer" not in fields

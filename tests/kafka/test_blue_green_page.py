@@ -74,7 +74,7 @@ def test_what_only_green_has_read_is_still_to_be_processed(kafka_broker: Any, gr
 
 
 def test_a_group_that_is_unknown_hands_nothing_over(kafka_broker: Any, green: str) -> None:
-    with Job(kafka_broker) as job, pytest.raises((RuntimeError, KafkaException), match="DEAD|GROUP_ID_NOT_FOUND"):
+    with Job(kafka_broker) as job, pytest.raises((RuntimeError, KafkaException), match=r"DEAD|GROUP_ID_NOT_FOUND"):
         switch(job, f"{green}-misspelt", green)
 
 
