@@ -229,12 +229,18 @@ class RecordOutputs:
                 is_handlers = raised_by_signal_handler(error, library_is_bare=self._producer.library.is_bare)
                 if is_handlers and is_fit_output(output):  # it may be queued, so nothing may write it again
                     raise
-                count -= 1  # it is written again, more slowly, and the error named
-                if transform is None:
-                    self._write_slowly(output, len(given) - length_hint(left) - 1)
-                else:
-                    self._write_outputs_of(each, [output])
+            else:
+                continue
+            count -= 1
+            self._write_again(None if transform is None else each, output, len(given) - length_hint(left) - 1)
         self._session.outputs.count(count)
+
+    def _write_again(self, record: Any, output: Any, written: int) -> None:
+        """Write a refused ``output`` again, slowly, so that its error is named; ``record``: whose it is, if known."""
+        if record is None:
+            self._write_slowly(output, written)
+        else:
+            self._write_outputs_of(record, [output])
 
     def _write_outputs_of(self, record: Any, outputs: Sequence[Any]) -> None:
         """Write the outputs of one record; that one is refused is the record's failure, at once if it is the first."""

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import OutputRecord
-from eos_client.errors import ConfigurationError, TransformError
+from eos_client.errors import ConfigurationError, OutputRefusedError, TransformError
 from eos_client.loop.record_outputs import RefusedRecordsError
 from eos_client.observe import RecordSkipped
 from tests.loop.bench import LETTERS, Bench, numbers, values
@@ -196,6 +196,16 @@ def test_what_a_transform_has_changed_is_undone_in_the_letter_of_a_refused_outpu
         return changed
 
     assert Writing(transform, **LETTERS).write(3) == [*values(0, 2), ("letters", b"1")]
+
+
+def test_what_is_wrong_with_an_output_is_told_once():
+    writing = Writing(lambda record: OutputRecord("invoices", value={"order": record.offset()}), on_error="stop")
+    with pytest.raises(TransformError) as caught:
+        writing.write(1)
+    refused = caught.value.__cause__
+    assert isinstance(refused, OutputRefusedError)
+    assert isinstance(refused.__cause__, TypeError)
+    assert refused.__cause__.__context__ is None
 
 
 def test_a_dead_letter_that_is_refused_too_ends_the_loop_with_the_record_named():
