@@ -27,7 +27,7 @@ from eos_client.integration import probes
 from eos_client.testing.broker_settings import DEFAULT_VERSION
 from eos_client.testing.free_ports import free_ports
 from tests.cli.conftest import Cluster, Command
-from tests.observability.test_monitoring_files import ALERTS_FILE, DASHBOARD_FILE
+from tests.observability.test_monitoring_files import ALERTS_FILE, DASHBOARD_FILE, RULES
 from tests.support.code_blocks import REPOSITORY, code_blocks
 from tests.support.waiting import wait_for
 
@@ -457,3 +457,8 @@ def test_a_parameter_that_keda_does_not_know_is_noticed(project: Path) -> None:
 def test_the_dashboard_and_the_alerts_are_those_that_are_tested(project: Path) -> None:
     for file in (ALERTS_FILE, DASHBOARD_FILE):
         assert (project / "monitoring" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_the_alert_on_restarts_is_on_the_container_of_the_statefulset(project: Path) -> None:
+    (rule,) = (each for each in RULES if each["alert"] == "EosWorkerRestarts")
+    assert f'container="{container(project)["name"]}"' in rule["expr"]

@@ -65,18 +65,24 @@ SERIES = exported()
 # The gate has made no ruling here.
 SERIES["eos_gate_rulings_total"] |= {"client", "rule"}
 ADDED_BY_PROMETHEUS = {"job", "instance"}
+# Series of Prometheus itself and of kube-state-metrics.
+OF_OTHERS = {
+    "up": ADDED_BY_PROMETHEUS,
+    "kube_pod_container_status_restarts_total": {"namespace", "pod", "container"},
+}
 
 
 def asked_for(expression: str) -> set[str]:
-    return set(re.findall(r"\beos_\w+", expression))
+    return set(re.findall(r"\b(?:eos_|kube_)\w+|\bup\b", expression))
 
 
 @pytest.mark.parametrize("expression", [*EXPRESSIONS, *(rule["expr"] for rule in RULES)])
 def test_every_expression_asks_for_series_and_labels_that_exist(expression):
     names = asked_for(expression)
     assert names
-    assert names - SERIES.keys() == set()
-    known = set().union(*(SERIES[name] for name in names)) | ADDED_BY_PROMETHEUS
+    series = SERIES | OF_OTHERS
+    assert names - series.keys() == set()
+    known = set().union(*(series[name] for name in names)) | ADDED_BY_PROMETHEUS
     grouped = re.findall(r"\b(?:by|on) \(([^)]*)\)", expression)
     labels = {label.strip() for each in grouped for label in each.split(",")}
     labels |= set(re.findall(r"[{,]\s*(\w+)\s*=", expression))
@@ -198,12 +204,22 @@ def test_a_running_prometheus_scrapes_the_metrics_and_evaluates_the_rules(tmp_pa
 
 
 ME = 'job="billing", instance="a", client="billing"'
+BESIDE = 'job="billing", instance="b", client="billing"'
 COMMITTED, ABORTED = (f'eos_transactions_total{{{ME}, outcome="{outcome}"}}' for outcome in ("committed", "aborted"))
 LAG = f'eos_input_lag_records{{{ME}, topic="orders", partition="0"}}'
+RESTARTS = 'kube_pod_container_status_restarts_total{namespace="prod", pod="billing-0", container="eos-worker"}'
 # For each alert: series, a value each minute, under which it fires.
 FIRING: dict[str, dict[str, str]] = {
     "EosWorkerNotLive": {f"eos_live{{{ME}}}": "1x60 0x120"},
     "EosWorkerNotReady": {f"eos_ready{{{ME}}}": "1x60 0x120"},
+    # A restart loop: a scrape meets a process that is alive now and then. Another worker of the group is well.
+    "EosWorkerDown": {
+        'up{job="billing", instance="a"}': "1x100 0x30 1 0x60",
+        f"eos_live{{{ME}}}": "1x100 _x30 1 _x60",
+        f"eos_live{{{BESIDE}}}": "1x180",
+    },
+    "EosNoWorker": {f"eos_live{{{ME}}}": "1x100"},
+    "EosWorkerRestarts": {RESTARTS: "0+0.2x180"},
     "EosNothingCommitted": {LAG: "0+10x180", COMMITTED: "5x180"},
     "EosLagGrows": {LAG: "0+10x180", COMMITTED: "0+60x180"},
     "EosTransactionsAborted": {ABORTED: "0+10x180", COMMITTED: "0+60x180"},
@@ -221,6 +237,8 @@ FIRING: dict[str, dict[str, str]] = {
 }
 # A worker that is well: it commits, has a small lag that stays, and one of everything that may happen now and then.
 WELL = {
+    'up{job="billing", instance="a"}': "1x165 0x3 1x20",
+    RESTARTS: "0x165 1x20",
     f"eos_live{{{ME}}}": "1x180",
     f"eos_ready{{{ME}}}": "1x180",
     LAG: "3x180",
