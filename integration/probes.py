@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from socketserver import BaseServer
+from typing import TYPE_CHECKING, Any
 
 from eos_client.core.loop_health import LoopHealth
 from eos_client.errors import ConfigurationError
@@ -33,6 +35,17 @@ def cannot_listen(endpoint: str, host: str, port: int, error: Exception) -> Conf
     )
 
 
+def ignore_lost_clients(server: BaseServer) -> None:
+    """Let ``server`` print nothing about a client that has gone before its answer, as a probe does that gives up."""
+    print_error = server.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            print_error(request, client_address)
+
+    server.handle_error = handle_error  # type: ignore[method-assign]
+
+
 class ProbeServer:
     """Serves ``/livez`` and ``/readyz`` while it is entered: status 200 or 503, and the whole health as JSON.
 
@@ -47,6 +60,7 @@ class ProbeServer:
             self._server: ThreadingHTTPServer = server_class((host, port), _answering(health))
         except (OSError, OverflowError) as error:
             raise cannot_listen("health", host, port, error) from error
+        ignore_lost_clients(self._server)
         self._thread = threading.Thread(target=self._server.serve_forever, name="eos-probes", daemon=True)
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from eos_client.cli.failures import extra_needed
-from eos_client.integration.probes import cannot_listen
+from eos_client.integration.probes import cannot_listen, ignore_lost_clients
 
 if TYPE_CHECKING:
     from eos_client.integration.prometheus import PrometheusMetrics
@@ -35,6 +35,7 @@ def served_metrics(host: str, port: int | None) -> Iterator[PrometheusMetrics | 
         server, thread = start_http_server(port, host)
     except (OSError, OverflowError) as error:
         raise cannot_listen("metrics", host, port, error) from error
+    ignore_lost_clients(server)
     address = server.server_address
     structlog.get_logger("eos_client").info("metrics_endpoint", host=str(address[0]), port=address[1])
     try:

@@ -5,17 +5,23 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from eos_client.cli import main
 from eos_client.cli.exit_codes import ExitCode
+from eos_client.cli.metrics import served_metrics
 from tests.recovery.mock_cluster import mock_cluster
+from tests.support.waiting import wait_for
 
 NO_AUTHORITY = ["--config", "security.protocol=SSL", "--config", "ssl.ca.location=/nowhere/ca.pem"]
 RUN = ["--bootstrap", "127.0.0.1:1", "--group", "g", "--from", "orders", "--to", "invoices"]
@@ -230,24 +236,35 @@ def test_the_probes_of_a_worker_say_whether_it_is_live_and_ready(upper_file: Pat
 
 
 def test_the_metrics_of_a_worker_are_served_with_the_group_as_client(upper_file: Path, eos_client: Any) -> None:
-    def scraped() -> str:
-        connection = http.client.HTTPConnection(address["host"], address["port"], timeout=60)
-        connection.request("GET", "/metrics")
-        return connection.getresponse().read().decode()
-
     with mock_cluster(1) as cluster:
         cluster.create_topic("orders")
         cluster.create_topic("invoices")
         endpoint = ["--metrics-port", "0", "--health-host", "127.0.0.1", "--log-format", "json"]
         worker = eos_client("run", "shout.py:upper", *RUN, "--bootstrap", cluster.bootstrap, *endpoint)
         address = worker.wait_for_event("metrics_endpoint")
-        worker.wait_for(lambda: 'eos_ready{client="g"} 1.0' in scraped(), "readiness")
-        text = scraped()
+        worker.wait_for(lambda: 'eos_ready{client="g"} 1.0' in scrape(address), "readiness")
+        text = scrape(address)
         assert 'eos_assigned_partitions{client="g"} 1.0' in text
         assert 'eos_transactions_total{client="g",outcome="committed"}' in text
         assert 'eos_gate_held_seconds_total{client="g"}' in text
         assert "process_cpu_seconds_total" in text
         assert worker.terminate() == 0
+
+
+def test_a_scrape_that_gives_up_leaves_no_trace_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    with structlog.testing.capture_logs() as logged, served_metrics("127.0.0.1", 0):
+        connection = socket.create_connection((logged[0]["host"], logged[0]["port"]))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST in place of FIN
+        connection.close()
+        wait_for(lambda: scrape(logged[0]), "an answer to the next one")
+    wait_for(lambda: not any("process_request" in each.name for each in threading.enumerate()), "the end of the answer")
+    assert capsys.readouterr().err == ""
+
+
+def scrape(address: Mapping[str, Any]) -> str:
+    connection = http.client.HTTPConnection(address["host"], address["port"], timeout=60)
+    connection.request("GET", "/metrics")
+    return connection.getresponse().read().decode()
 
 
 def test_metrics_without_their_extra_name_what_to_install(monkeypatch: Any, upper_file: Path, typed: Any) -> None:

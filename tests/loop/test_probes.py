@@ -3,12 +3,15 @@
 import http.client
 import json
 import socket
+import struct
+import threading
 
 import pytest
 
 from eos_client.core.loop_health import LoopHealth
 from eos_client.errors import ConfigurationError
 from eos_client.integration.probes import ProbeServer
+from tests.support.waiting import wait_for
 
 READY = LoopHealth(ready=True, live=True)
 LIVE = LoopHealth(ready=False, live=True, reasons=("run() has not been called yet.",))
@@ -47,6 +50,45 @@ def test_another_path_is_told_which_there_are():
 def test_a_client_that_says_nothing_keeps_no_other_one_waiting():
     with ProbeServer(lambda: READY, 0, "127.0.0.1") as server, socket.create_connection(server.address):
         assert ask(server, "/livez")[0] == 200
+
+
+def reset(connection):
+    """Close ``connection`` as a probe does that has given up: the other side gets RST."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def is_answering():
+    return any("process_request_thread" in thread.name for thread in threading.enumerate())
+
+
+def test_a_probe_that_gives_up_before_the_answer_leaves_no_trace_on_stderr(capsys):
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def health():
+        asked.set()
+        may_answer.wait(60)
+        return READY
+
+    with ProbeServer(health, 0, "127.0.0.1") as server:
+        connection = socket.create_connection(server.address)
+        connection.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+        assert asked.wait(60)
+        reset(connection)
+        may_answer.set()
+        wait_for(lambda: not is_answering(), "the end of the answer")
+        assert ask(server, "/livez")[0] == 200
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_of_the_health_itself_is_shown(capsys):
+    def health():
+        raise ZeroDivisionError
+
+    with ProbeServer(health, 0, "127.0.0.1") as server, pytest.raises(http.client.RemoteDisconnected):
+        ask(server, "/livez")
+    wait_for(lambda: not is_answering(), "the end of the answer")
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_it_listens_on_any_address_of_the_machine_unless_a_host_is_given():
