@@ -385,6 +385,7 @@ def test_all_objects_select_the_pods_of_the_statefulset(project: Path) -> None:
     assert manifest(project, "StatefulSet")["spec"]["selector"] == {"matchLabels": labels}
     assert service["spec"]["selector"] == labels
     assert budget["spec"]["selector"] == {"matchLabels": labels}
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
     assert manifest(project, "StatefulSet")["spec"]["serviceName"] == service["metadata"]["name"]
 
 
@@ -395,6 +396,7 @@ def test_the_probes_ask_where_the_program_answers(project: Path) -> None:
     asked = {name: worker[name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {each["port"] for each in asked.values()} == {"health"}
     assert {each["path"] for each in asked.values()} == set(probes._VERDICTS)
+    assert {worker[name]["timeoutSeconds"] for name in asked} == {10}, "C code may keep the interpreter for seconds"
     assert asked["livenessProbe"]["path"] == "/livez"
     assert asked["readinessProbe"]["path"] == "/readyz"
     assert pod(project)["metadata"]["annotations"]["prometheus.io/port"] == ports["metrics"]

@@ -154,7 +154,9 @@ def test_the_probes_of_the_manifest_ask_where_the_program_answers() -> None:
         {"name": "health", "containerPort": given["--health-port"]},
         {"name": "metrics", "containerPort": given["--metrics-port"]},
     ]
-    asked = [CONTAINER[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
+    asking = [CONTAINER[probe] for probe in ("livenessProbe", "readinessProbe")]
+    assert [each["timeoutSeconds"] for each in asking] == [10, 10]
+    asked = [each["httpGet"] for each in asking]
     assert asked == [{"path": "/livez", "port": "health"}, {"path": "/readyz", "port": "health"}]
 
 
