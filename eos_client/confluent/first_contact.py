@@ -18,15 +18,23 @@ class FirstContact:
     """The time limit of ``limit_s`` seconds of ``clock`` for an answer of a client that reports errors to ``errors``.
 
     Where ``was_answered`` before, refused credentials do not shorten it: a running loop waits out what may pass.
+    ``is_stopped`` ends it.
     """
 
     def __init__(
-        self, errors: LastErrors, limit_s: float, clock: Callable[[], float], *, was_answered: bool = False
+        self,
+        errors: LastErrors,
+        limit_s: float,
+        clock: Callable[[], float],
+        *,
+        was_answered: bool = False,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._errors = errors
         self._limit_s = limit_s
         self._clock = clock
         self._was_answered = was_answered
+        self._is_stopped = is_stopped
         self._began_at = clock()
         self._ends_at = self._began_at + limit_s
         self.is_refused = False
@@ -37,6 +45,8 @@ class FirstContact:
         if not (self.is_refused or self._was_answered) and refusal_among(self._errors.by_code):
             self.is_refused = True
             self._ends_at = min(self._ends_at, now + REFUSED_WAIT_S)
+        if self._is_stopped():
+            self._ends_at = min(self._ends_at, now)
         return now >= self._ends_at
 
     @property
@@ -47,4 +57,5 @@ class FirstContact:
     @property
     def waited_s(self) -> float:
         """For how long it was tried, once it is over."""
-        return round(min(self._limit_s, self._clock() - self._began_at), 1) if self.is_refused else self._limit_s
+        is_shorter = self._ends_at < self._began_at + self._limit_s
+        return round(min(self._limit_s, self._clock() - self._began_at), 1) if is_shorter else self._limit_s

@@ -11,10 +11,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.diagnosis import asking, unreachable
+from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.confluent.first_contact import FirstContact
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.error_codes import TOPIC_UNREADABLE
@@ -29,18 +30,24 @@ _SPREAD_WAIT_S = 2.0
 _RETRY_INTERVAL_S = 0.1
 
 
-def require_topics(consumer: ConfluentConsumer, topics: Sequence[str], limit_s: float, clock: Clock) -> None:
+def require_topics(
+    consumer: ConfluentConsumer,
+    topics: Sequence[str],
+    limit_s: float,
+    clock: Clock,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> None:
     """Check that the input ``topics`` exist; patterns (``^...``) are not checked.
 
     A topic that was created a moment ago is not known to every broker yet, so they are asked again for a while.
-    Raises ClusterUnavailableError when no broker answers within ``limit_s`` seconds, ClusterUnfitError for a missing
-    topic.
+    Raises ClusterUnavailableError when no broker answers within ``limit_s`` seconds, or until ``is_stopped``, and
+    ClusterUnfitError for a missing topic.
     """
     names = [t for t in topics if not is_pattern(t)]
     last = consumer.library.last_errors
 
     def ask() -> Any:
-        contact = FirstContact(last, limit_s, clock)
+        contact = FirstContact(last, limit_s, clock, is_stopped=is_stopped)
         try:
             return _answer(lambda slice_s: consumer.list_topics(timeout=slice_s), consumer.serve_errors, contact, clock)
         except KafkaException as error:
@@ -100,20 +107,22 @@ def has_topic(consumer: ConfluentConsumer, topic: str, limit_s: float) -> bool |
 
 
 def _answer(ask: Callable[[float], Any], serve: Callable[[], None], contact: FirstContact, clock: Clock) -> Any:
-    """Return what ``ask`` does, which is given a part of the time, so that it ends early for refused credentials.
+    """Return what ``ask`` does, which is given a part of the time, so that it ends early where ``contact`` does.
 
-    The parts grow: a cluster whose answer takes long is given the time for it. Errors are served by ``serve``.
+    The parts grow while a broker is connected: one whose answer takes long is given the time for it. Errors are served
+    by ``serve``.
     """
     slice_s = _FIRST_SLICE_S
     while True:
         began_at, part_s = clock(), min(slice_s, contact.left_s)
         try:
             return ask(part_s)
-        except KafkaException:
+        except KafkaException as error:
             serve()
             if contact.is_over() or clock() - began_at < part_s / 2:  # an answer, and no silence
                 raise
-        slice_s *= 2
+            if kafka_error(error).code() == KafkaError._TIMED_OUT:  # otherwise no broker was there to be asked
+                slice_s *= 2
 
 
 def _require(ask: Callable[[], Any], topics: Sequence[str], role: str, wait_s: float, clock: Clock) -> None:

@@ -333,7 +333,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         limit_s = self.config.start_timeout_s
         outputs = {t for t in (self._output_topic, self.config.dead_letter_topic) if t is not None}
         try:
-            require_topics(self._consumer_adapter, self._topics, limit_s, self._clock)
+            require_topics(
+                self._consumer_adapter, self._topics, limit_s, self._clock, lambda: self._shutdown.reason is not None
+            )
             self._producer.init_transactions(limit_s)
             require_output_topics(self._producer_adapter, outputs, limit_s, self._clock)
             self._consumer.subscribe(self._topics)

@@ -302,6 +302,12 @@ def test_the_cluster_may_take_as_long_to_answer_as_it_was_given(upper_file: Path
     assert "within 0.5 s" in command.err
 
 
+def test_sigterm_ends_the_wait_for_a_cluster(upper_file: Path, eos_client: Any) -> None:
+    command = eos_client("run", "shout.py:upper", *RUN, "--start-timeout", "600")
+    command.wait_for(lambda: "Connection refused" in command.err, "the first attempt")
+    assert command.terminate() == 0
+
+
 def test_sigterm_before_the_loop_runs_ends_it_quietly(tmp_path: Path, eos_client: Any) -> None:
     (tmp_path / "slow.py").write_text("import time, pathlib\npathlib.Path('here').touch()\ntime.sleep(30)\n")
     command = eos_client("run", "slow.py:f", *RUN)

@@ -46,9 +46,9 @@ def test_a_topic_that_stays_unknown_is_named():
 class Slow(Consumer):
     """Answers a question that has `needs_s` seconds, and breaks one off early with `breaks_off_s`."""
 
-    def __init__(self, clock, needs_s, breaks_off_s=None):
+    def __init__(self, clock, needs_s, breaks_off_s=None, code=KafkaError._TIMED_OUT):
         super().__init__("orders")
-        self._clock, self._needs_s, self._breaks_off_s = clock, needs_s, breaks_off_s
+        self._clock, self._needs_s, self._breaks_off_s, self._code = clock, needs_s, breaks_off_s, code
         self.given: list[float] = []
 
     def list_topics(self, timeout):
@@ -57,7 +57,7 @@ class Slow(Consumer):
         if timeout >= self._needs_s:
             return super().list_topics(timeout)
         self._clock.sleep(timeout if self._breaks_off_s is None else self._breaks_off_s)
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer"))
+        raise KafkaException(KafkaError(self._code, "no answer"))
 
 
 def test_an_answer_that_takes_long_is_given_more_time_with_each_question():
@@ -67,12 +67,21 @@ def test_an_answer_that_takes_long_is_given_more_time_with_each_question():
     assert consumer.given == [0.5, 1.0, 2.0, 4.0]
 
 
-def test_a_silence_is_waited_out():
+@pytest.mark.parametrize("code", [KafkaError._TIMED_OUT, KafkaError._TRANSPORT])
+def test_a_silence_is_waited_out(code):
     clock = SimulatedClock()
-    consumer: Any = Slow(clock, needs_s=60.0)
+    consumer: Any = Slow(clock, needs_s=60.0, code=code)
     with pytest.raises(ClusterUnavailableError, match="within 10 s"):
         require_topics(consumer, ["orders"], 10.0, clock)
     assert clock() == sum(consumer.given) == 10.0
+
+
+def test_a_stop_ends_the_wait_for_a_cluster_to_which_there_is_no_connection():
+    clock = SimulatedClock()
+    consumer: Any = Slow(clock, needs_s=60.0, code=KafkaError._TRANSPORT)
+    with pytest.raises(ClusterUnavailableError, match=r"within 7\.5 s"):
+        require_topics(consumer, ["orders"], 60.0, clock, lambda: clock() > 7.2)
+    assert clock() == 7.5
 
 
 def test_an_error_that_comes_at_once_is_the_answer():
