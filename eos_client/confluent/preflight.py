@@ -24,6 +24,8 @@ from eos_client.core.output_topics import why_unfit_settings
 from eos_client.errors import ClusterUnfitError, EosError
 from eos_client.ports import Clock
 
+# What list_topics raises where a connected broker does not answer. Without a connection it is _TRANSPORT.
+_UNANSWERED = KafkaError._TIMED_OUT
 _FIRST_SLICE_S = 0.5
 _CREATION_WAIT_S = 5.0
 _SPREAD_WAIT_S = 2.0
@@ -121,7 +123,7 @@ def _answer(ask: Callable[[float], Any], serve: Callable[[], None], contact: Fir
             serve()
             if contact.is_over() or clock() - began_at < part_s / 2:  # an answer, and no silence
                 raise
-            if kafka_error(error).code() == KafkaError._TIMED_OUT:  # otherwise no broker was there to be asked
+            if kafka_error(error).code() == _UNANSWERED:
                 slice_s *= 2
 
 
