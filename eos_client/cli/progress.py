@@ -5,6 +5,7 @@ The loop's thread owns the Kafka clients. This one reads counters and remembers 
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -40,7 +41,7 @@ class LogWords:
     report: Callable[[Snapshot], Line]
     """Makes the line at each interval in which something has changed."""
     stopping: Callable[[str], Line]
-    """Makes the line that names the reason why the loop has been asked to end, and how to end it at once."""
+    """Makes the line that names the signal that has asked the loop to end, and says how to end it at once."""
     ended: Callable[[Snapshot], Line]
     """Makes the line about the whole run."""
 
@@ -166,7 +167,7 @@ class LoopProgress:
                 self._view.show(self._snapshot(counted, rates))
 
     def _tell_stop(self, reason: str) -> None:
-        if reason not in _DONE:
+        if reason in signal.Signals.__members__:  # and no error, whose transaction is aborted already
             _log(self._words.stopping(reason))
 
     def _snapshot(self, totals: Mapping[str, int], rates: tuple[int, int]) -> Snapshot:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from eos_client.cli.logs import LogFormat, configure_logs
 from eos_client.cli.progress import LoopProgress
 from eos_client.core.model import GroupGeneration, InputPartition
+from eos_client.loop.until_end import READ_TO_THE_END
 from eos_client.observe import (
     Counters,
     PartitionsAssigned,
@@ -128,6 +129,25 @@ def test_what_happened_since_the_last_report_is_told_when_the_loop_ends() -> Non
     with capture_logs() as reports, LoopProgress(60).watch(watched):
         pass
     assert [report["committed"] for report in reports] == [1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [("SIGTERM", ["SIGTERM"]), ("SIGINT", ["SIGINT"]), ("TransformError", []), (READ_TO_THE_END, [])],
+)
+def test_only_a_signal_is_told_as_what_stops_the_loop_and_how_to_end_at_once(reason: str, told: list[str]) -> None:
+    looked = threading.Semaphore(0)
+
+    def look() -> Counters:
+        looked.release()
+        return Counters()
+
+    watched = Watched(look)
+    watched.stop_reason = reason
+    with capture_logs() as reports, LoopProgress(0.02).watch(watched):
+        for _ in range(4):
+            assert looked.acquire(timeout=60)
+    assert [report["reason"] for report in reports if report["event"] == "loop_stopping"] == told
 
 
 def test_a_loop_that_did_nothing_ends_without_a_report() -> None:
