@@ -7,7 +7,8 @@ eos-client that it asks for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from eos_client import __version__
@@ -26,13 +27,13 @@ def create_project(name: str, parent: Path) -> list[Path]:
     """Write the folder ``name`` below ``parent``, and return its files.
 
     :raises CommandLineError: the name fits no Kubernetes object, something is there already, or cannot be written.
-        Nothing that exists is changed.
+        Nothing that exists is changed, and what was written before the error is removed.
     """
     _require_name(name)
     folder = parent / name
     try:
         _require_empty(folder)
-        return [_write(source, folder / source.relative_to(TEMPLATE), name) for source in _template_files()]
+        return _write_files(folder, name)
     except OSError as error:
         raise CommandLineError(f"the folder {folder} cannot be written: {error}") from error
 
@@ -59,9 +60,27 @@ def _template_files() -> Iterator[Path]:
             yield path
 
 
-def _write(source: Path, target: Path, name: str) -> Path:
+def _write_files(folder: Path, name: str) -> list[Path]:
+    """Write all files, or leave none."""
+    with ExitStack() as undo:
+        files = {source: folder / source.relative_to(TEMPLATE) for source in _template_files()}
+        written = [_write(source, target, name, undo) for source, target in files.items()]
+        undo.pop_all()
+    return written
+
+
+def _write(source: Path, target: Path, name: str, undo: ExitStack) -> Path:
+    """Write ``target``; ``undo`` removes it, and the folders that were made for it."""
     text = source.read_text(encoding="utf-8")
-    target.parent.mkdir(parents=True, exist_ok=True)
+    for folder in reversed([each for each in target.parents if not each.exists()]):
+        folder.mkdir()
+        undo.callback(_remove, folder.rmdir)
     with target.open("x", encoding="utf-8") as file:
+        undo.callback(_remove, target.unlink)
         file.write(text.replace(NAME_IN_FILES, name).replace(VERSION_IN_FILES, __version__))
     return target
+
+
+def _remove(remove: Callable[[], None]) -> None:
+    with suppress(OSError):  # the error that has come before is the one to report
+        remove()

@@ -200,6 +200,27 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         create_project("billing", tmp_path / "file")
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_disk_that_gets_full_leaves_nothing_behind(
+    is_there: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_file = Path.open
+    before_it_is_full = iter(range(10))
+
+    def open_on_a_small_disk(path: Path, mode: str = "r", **options: Any) -> Any:
+        file = open_file(path, mode, **options)
+        return file if mode != "x" or next(before_it_is_full, None) is not None else Path("/dev/full").open("w")
+
+    if is_there:
+        (tmp_path / "billing").mkdir()
+    monkeypatch.setattr(Path, "open", open_on_a_small_disk)
+    with pytest.raises(CommandLineError, match=r"billing cannot be written: .*No space left"):
+        create_project("billing", tmp_path)
+    assert [each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*")] == ["billing"] * is_there
+    monkeypatch.undo()
+    create_project("billing", tmp_path)
+
+
 # -- the program and its test -----------------------------------------------------------------------------------------
 
 
