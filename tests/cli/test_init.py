@@ -35,6 +35,7 @@ PAGE = REPOSITORY / "docs" / "how-to" / "start-a-project.md"
 SCALING = REPOSITORY / "docs" / "how-to" / "scale-by-lag.md"
 KUBERNETES_VERSION = "1.30"
 LONG_NAME = "a" * 52
+WHEELS = "*.whl"
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 # The fields of KEDA's ScaledObject (config/crd/bases/keda.sh_scaledobjects.yaml in kedacore/keda) and the parameters of
 # its kafka trigger (keda.sh/docs/2.13/scalers/apache-kafka) that the manifest uses.
@@ -352,10 +353,17 @@ def test_the_image_runs_the_worker_itself_as_process_1_without_root(project: Pat
 def test_the_image_has_the_files_that_it_copies_and_nothing_else(project: Path) -> None:
     copied = re.findall(r"^COPY (.+) \./$", (project / "Dockerfile").read_text(), re.MULTILINE)
     files = {name for line in copied for name in line.split()}
-    assert files <= files_in(project)
+    assert files - {WHEELS} <= files_in(project)
     admitted = (project / ".dockerignore").read_text().splitlines()
     assert (admitted[0], {each.removeprefix("!") for each in admitted[1:]}) == ("*", files)
     assert {option(project, "--config-file"), entry_point(project)[2].partition(":")[0]} < files
+
+
+def test_the_image_takes_eos_client_from_a_wheel_in_the_folder_if_there_is_one(project: Path) -> None:
+    said, shown = instructions(project), PAGE.read_text()
+    assert WHEELS in (project / "Dockerfile").read_text()
+    assert "--find-links=." in said["RUN"].split()
+    assert "pip wheel --no-deps" in shown
 
 
 def test_compose_starts_the_broker_the_topics_and_then_the_worker(project: Path) -> None:

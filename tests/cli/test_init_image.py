@@ -50,15 +50,10 @@ def image(base: str, tmp_path: Path) -> Iterator[str]:
     version, machine = json.loads(docker("run", "--rm", base, "python", "-c", _TOLD, cwd=tmp_path))
     wheel = build_distributions(tmp_path).wheel
     platforms = [each.format(machine=machine) for each in _PLATFORMS]
-    chosen = ["--only-binary=:all:", f"--python-version={version}", *platforms, f"--dest={project / 'wheels'}"]
+    chosen = ["--only-binary=:all:", f"--python-version={version}", *platforms, f"--dest={project}"]
     run(sys.executable, "-m", "pip", "download", "--quiet", *chosen, f"{wheel}[cli,prometheus]", cwd=tmp_path)
-    for name, old, new in (
-        ("Dockerfile", "COPY requirements.txt", "COPY wheels ./wheels\nCOPY requirements.txt"),
-        (".dockerignore", "!worker.py", "!worker.py\n!wheels"),
-        ("requirements.txt", "eos-client", "--no-index\n--find-links=wheels\neos-client"),
-    ):
-        text = (project / name).read_text()
-        (project / name).write_text(text.replace(old, new, 1))
+    requirements = project / "requirements.txt"
+    requirements.write_text(f"--no-index\n{requirements.read_text()}")
     docker("build", "--quiet", f"--tag={tag}", str(project), cwd=tmp_path)
     yield tag
     docker("rmi", "--force", tag, cwd=tmp_path)
