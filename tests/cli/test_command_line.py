@@ -261,6 +261,19 @@ def test_a_scrape_that_gives_up_leaves_no_trace_on_stderr(capsys: pytest.Capture
     assert capsys.readouterr().err == ""
 
 
+def test_of_an_option_that_comes_twice_the_last_one_counts_and_input_topics_add_up(
+    upper_file: Path, eos_client: Any
+) -> None:
+    with mock_cluster(1) as cluster:
+        for topic in ("orders", "more", "invoices"):
+            cluster.create_topic(topic)
+        given = ["--bootstrap", cluster.bootstrap, "--group", "green", "--from", "more", "--log-format", "json"]
+        worker = eos_client("run", "shout.py:upper", *RUN, *given)
+        started = worker.wait_for_event("loop_started")
+        assert (started["group_id"], started["topics"]) == ("green", ["orders", "more"])
+        assert worker.terminate() == 0
+
+
 def scrape(address: Mapping[str, Any]) -> str:
     connection = http.client.HTTPConnection(address["host"], address["port"], timeout=60)
     connection.request("GET", "/metrics")

@@ -446,6 +446,11 @@ def manifests_text(project: Path) -> str:
     return (project / "kubernetes" / "worker.yaml").read_text()
 
 
+def test_a_password_comes_from_a_secret_that_may_be_missing(project: Path) -> None:
+    assert container(project)["envFrom"] == [{"secretRef": {"name": "billing-kafka", "optional": True}}]
+    assert "kubectl create secret generic billing-kafka" in PAGE.read_text()
+
+
 def test_each_pod_has_an_id_of_its_own_that_its_successor_gets_again(project: Path) -> None:
     worker = container(project)
     assert worker["args"] == ["--transactional-id=$(POD_NAMESPACE)-$(POD_NAME)"]

@@ -34,7 +34,7 @@ _METRICS, METERED_BLOCK, TRACED_LOOP, TRACED_BLOCK = re.findall(r"```python\n(.*
 (MANIFEST,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", KUBERNETES, re.DOTALL))
 POD = MANIFEST["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
-ARGUMENTS: list[str] = CONTAINER["args"]
+ARGUMENTS: list[str] = CONTAINER["command"]  # and not its args, which an image with an ENTRYPOINT would append
 
 
 @pytest.fixture
