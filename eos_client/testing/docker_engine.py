@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import traceback
+import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -44,7 +46,8 @@ def engine_version() -> str | None:
             return str(client.version()["Version"])
         finally:
             client.close()
-    except (DockerException, OSError):
+    except (DockerException, OSError) as error:
+        _drop_sockets(error)
         return None
 
 
@@ -58,8 +61,18 @@ def engine_errors(what_failed: str) -> Iterator[None]:
     try:
         yield
     except (DockerException, OSError) as error:
+        _drop_sockets(error)
         hint = _REAPER_HINT if "ryuk" in str(error) else ""
-        raise EmbeddedKafkaError(f"{what_failed}{hint}. The engine's error: {error}") from error
+        raise EmbeddedKafkaError(f"{what_failed}{hint}. The engine's error: {error}") from None
+
+
+def _drop_sockets(error: BaseException | None) -> None:
+    """Drop the sockets that could not connect: docker leaves them open, which is an error under ``-W error``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        while error is not None:
+            traceback.clear_frames(error.__traceback__)
+            error = error.__cause__ or error.__context__
 
 
 def new_container(version: str) -> DockerContainer:

@@ -81,7 +81,12 @@ def kafka_broker(pytestconfig: pytest.Config) -> Iterator[KafkaBroker]:
 
     Under pytest-xdist a session is one worker: each of them starts a broker of its own when a test first asks for it.
     """
-    broker = _choice(pytestconfig).new_broker()
+    from eos_client.errors import EmbeddedKafkaError  # noqa: PLC0415  not in every test run
+
+    try:
+        broker = _choice(pytestconfig).new_broker()
+    except EmbeddedKafkaError as error:
+        raise pytest.fail.Exception(str(error), pytrace=False) from None  # no line of a test is to blame
     yield broker
     broker.stop()
 

@@ -1,5 +1,7 @@
 """An application team's own tests get real brokers from our fixtures, and the terminal says which."""
 
+import re
+
 import pytest
 
 USES_A_BROKER = """
@@ -43,7 +45,46 @@ def test_container_without_an_engine_is_an_error_and_no_skip(run_pytest, tmp_pat
     exit_code, said = run_pytest(USES_A_BROKER, "--eos-kafka=container", "-k", "test_one", DOCKER_HOST=nowhere)
     assert exit_code == 1, said
     assert "1 error" in said
-    assert "no Docker engine answers" in said
+    assert said.count("\nno Docker engine answers: start one, or use --eos-kafka=process.") == 1, said
+    assert not {"urllib3", "pytest_plugin.py"} & set(re.findall(r"[\w.]+", said)), said
+
+
+EXPECTS_NO_BROKER = """
+import pytest
+from eos_client.errors import EmbeddedKafkaError
+
+def test_one(make_kafka_broker):
+    with pytest.raises(EmbeddedKafkaError, match="no Docker engine answers"):
+        make_kafka_broker()
+"""
+
+
+def test_a_broker_that_a_test_cannot_start_is_an_error_that_the_test_may_expect(run_pytest, tmp_path):
+    nowhere = f"unix://{tmp_path}/nowhere.sock"
+    exit_code, said = run_pytest(EXPECTS_NO_BROKER, "--eos-kafka=container", DOCKER_HOST=nowhere)
+    assert exit_code == 0, said
+
+
+LOOKS_FOR_AN_ENGINE = """
+import gc
+from eos_client.errors import EmbeddedKafkaError
+from eos_client.testing import ContainerKafka
+from eos_client.testing.docker_engine import engine_version
+
+def test_one():
+    assert engine_version() is None
+    try:
+        ContainerKafka().start()
+    except EmbeddedKafkaError:
+        pass
+    gc.collect()
+"""
+
+
+def test_looking_for_an_engine_leaves_nothing_open_for_a_run_whose_warnings_are_errors(run_pytest, tmp_path):
+    nowhere = f"unix://{tmp_path}/nowhere.sock"
+    exit_code, said = run_pytest(LOOKS_FOR_AN_ENGINE, "-W", "error", DOCKER_HOST=nowhere)
+    assert exit_code == 0, said
 
 
 def test_a_session_without_brokers_hears_nothing_of_kafka(run_pytest):
