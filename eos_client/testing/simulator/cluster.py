@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -75,7 +76,7 @@ class SimulatedCluster:
         self.random = Random(seed)  # noqa: S311  # a simulation's, not a secret's
         self.settings = replace(settings or BrokerSettings(), commit_validation=CommitCheck(commit_validation))
         self.faults = FaultPlan()
-        self._schedule = Schedule(self.clock)
+        self._schedule = Schedule(self.clock, threading.current_thread)
         self._network = Network(self.clock, self._schedule, self.faults, latency_s, request_timeout_s)
         self.brokers = Brokers(self.clock, self.settings, self.random)
         self._schedule.add(self.brokers)
@@ -124,6 +125,7 @@ class SimulatedCluster:
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
         """Create ``topic``; raises BrokerError TOPIC_ALREADY_EXISTS, ValueError for fewer than one partition."""
+        self._schedule.require_turn()
         if partitions < 1:
             raise ValueError(f"topic {topic!r} with {partitions} partitions: give it 1 or more")
         self.brokers.create_topic(topic, partitions)
@@ -133,6 +135,7 @@ class SimulatedCluster:
 
         A topic may be created again under its name. Raises BrokerError UNKNOWN_TOPIC_OR_PART if there is none.
         """
+        self._schedule.require_turn()
         self.brokers.delete_topic(topic)
 
     def write(self, topic: str, values: Iterable[bytes | None], *, partition: int = 0) -> None:
@@ -140,6 +143,7 @@ class SimulatedCluster:
 
         Raises TypeError for any other value, BrokerError UNKNOWN_TOPIC_OR_PART for a partition that does not exist.
         """
+        self._schedule.require_turn()
         records = tuple(NewRecord(_value(value), timestamp_ms=int(self.clock() * 1000)) for value in values)
         if records:
             self.brokers.produce(PartitionKey(topic, partition), RecordBatch(records))
@@ -175,7 +179,7 @@ class SimulatedCluster:
         """Run ``action`` once, ``seconds`` from now, also in the middle of a client's call."""
         if not callable(action):
             raise TypeError(f"action={action!r} cannot be called")
-        self._schedule.at(self.clock.now_s + _checked_seconds(seconds), action)
+        self._schedule.script(self.clock.now_s + _checked_seconds(seconds), action)
 
     # -- one-shot faults; each raises ValueError for a request or an error that does not exist ----------------------
 
@@ -204,6 +208,7 @@ class SimulatedCluster:
 
     def rebalance(self, group_id: str | None = None) -> None:
         """Raise the group's generation; all members keep their partitions. Under KIP-848 no callback is called."""
+        self._schedule.require_turn()
         self.brokers.groups.force_rebalance(self._group(group_id))
 
     def revoke(self, *partitions: tuple[str, int], group_id: str | None = None) -> PeerMember:
@@ -211,6 +216,7 @@ class SimulatedCluster:
 
         Raises BrokerError UNKNOWN_TOPIC_OR_PART for one that does not exist.
         """
+        self._schedule.require_turn()
         group = self._group(group_id)
         keys = {PartitionKey(*partition) for partition in partitions}
         for key in sorted(keys):
@@ -223,6 +229,7 @@ class SimulatedCluster:
 
     def give_back(self, group_id: str | None = None) -> None:
         """Let the other instance of ``revoke`` leave: its partitions are assigned to the other members again."""
+        self._schedule.require_turn()
         group = self._group(group_id)
         peer = self._peers.pop(group, None)
         if peer is None:
@@ -233,6 +240,7 @@ class SimulatedCluster:
 
     def lose(self, client: str | None = None) -> None:
         """Evict ``client``'s members from their groups, as a session time-out does; a heartbeat reports it."""
+        self._schedule.require_turn()
         evicted = 0
         names = {link.name for link in self._named(client)}
         for group in sorted(self._configs):
@@ -263,6 +271,7 @@ class SimulatedCluster:
 
     def expire_transactional_id(self, transactional_id: str | None = None) -> None:
         """Expire the id at the coordinator, as after ``transactional.id.expiration.ms``."""
+        self._schedule.require_turn()
         self.brokers.transactions.forget(self._transactional_id(transactional_id))
 
     @contextmanager
@@ -282,6 +291,7 @@ class SimulatedCluster:
         for link in self._named(client):
             self._schedule.freeze(link.sender.worker)  # answers in flight to it never arrive either
             self._links.remove(link)
+            link.is_killed = True
 
     def report_error(self, code: str, client: str | None = None) -> None:
         """Call ``error_cb`` of ``client`` with the error named ``code`` (``_TRANSPORT``), from which it recovers."""
@@ -300,6 +310,7 @@ class SimulatedCluster:
 
     def restart_coordinator(self) -> None:
         """Restart both coordinators: state that is not in their logs is lost."""
+        self._schedule.require_turn()
         self.brokers.groups.restart()
         self.brokers.transactions.restart()
 

@@ -18,6 +18,7 @@ class ClientLink:
     """One client's access to the simulated cluster. ``name`` is unique; ``random`` is the cluster's, seeded.
 
     ``clock_ahead_s``: how far the clock of the client's host is ahead of the brokers'.
+    ``is_killed``: its process has ended.
     ``is_silent``: the client is closed. Its requests may still arrive; answers are ignored, and no work is done.
     """
 
@@ -28,6 +29,7 @@ class ClientLink:
         self._network = network
         self._sender: Sender | None = None
         self.clock_ahead_s = 0.0
+        self.is_killed = False
         self.is_silent = False
 
     @property
@@ -47,10 +49,13 @@ class ClientLink:
             raise RuntimeError(f"{self.name} sends before it is attached")
         return self._sender
 
-    @property
-    def is_frozen(self) -> bool:
-        """Whether the client's process is stopped: its application cannot call anything."""
-        return self._network.schedule.is_frozen(self.sender.worker)
+    def require_running(self) -> None:
+        """Raise RuntimeError if the client's process has ended or is stopped, or if another thread is inside a call."""
+        self._network.schedule.require_turn()
+        if self.is_killed:
+            raise RuntimeError(f"{self.name} was killed: its process has ended and cannot call anything")
+        if self._network.schedule.is_frozen(self.sender.worker):
+            raise RuntimeError(f"{self.name} is frozen: its process is stopped and cannot call anything")
 
     def attach(self, worker: Worker, names: Iterable[str]) -> None:
         """Run ``worker`` as time passes; a fault may name the client by any of ``names``."""

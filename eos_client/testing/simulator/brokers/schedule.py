@@ -1,6 +1,6 @@
 """Runs clients' background work, late requests and scripted events in order of time.
 
-One thread runs everything, while a client waits, so two runs of one test are identical.
+One thread runs everything, while a client waits, so two runs of one test are identical. A second thread is refused.
 """
 
 from __future__ import annotations
@@ -29,11 +29,19 @@ class Worker(Protocol):
         ...
 
 
-class Schedule:
-    """Runs workers and timed actions as simulated time passes."""
+class Thread(Protocol):
+    """A thread of the application."""
 
-    def __init__(self, clock: SimulatedClock) -> None:
+    name: str
+
+
+class Schedule:
+    """Runs workers and timed actions as simulated time passes; ``current_thread`` returns who calls."""
+
+    def __init__(self, clock: SimulatedClock, current_thread: Callable[[], Thread]) -> None:
         self._clock = clock
+        self._current_thread = current_thread
+        self._time_passes_in: Thread | None = None
         self._workers: list[Worker] = []
         self._frozen: list[Worker] = []
         self._awake: list[Worker] = []
@@ -43,6 +51,7 @@ class Schedule:
 
     def add(self, worker: Worker) -> None:
         """Run ``worker`` from now on, after the workers that were added before it."""
+        self.require_turn()
         self._workers.append(worker)
         self._update_awake()
 
@@ -53,6 +62,7 @@ class Schedule:
 
     def freeze(self, worker: Worker) -> None:
         """Stop ``worker`` as SIGSTOP stops a process."""
+        self.require_turn()
         self._frozen.append(worker)
         self._update_awake()
 
@@ -72,8 +82,38 @@ class Schedule:
         """Run ``action`` once, at ``when_s``; actions with the same time keep their order."""
         heapq.heappush(self._actions, (when_s, next(self._numbers), action))
 
+    def script(self, when_s: float, action: Callable[[], object]) -> None:
+        """Run a test's ``action`` as `at` does; it may wait for another thread that uses the cluster."""
+        self.require_turn()
+
+        def act() -> None:
+            passes_in, self._time_passes_in = self._time_passes_in, None
+            try:
+                action()
+            finally:
+                other, self._time_passes_in = self._time_passes_in, passes_in
+            if other is not None:
+                raise _refusal(other, self._current_thread())
+
+        self.at(when_s, act)
+
+    def require_turn(self) -> None:
+        """Raise RuntimeError if time passes in a call of another thread, which this one would change things under."""
+        inside = self._time_passes_in
+        if inside is not None and inside is not (calling := self._current_thread()):
+            raise _refusal(inside, calling)
+
     def run_until(self, end_s: float, stop: Callable[[], bool] = lambda: False) -> None:
         """Run workers and actions until ``end_s``, or until ``stop()`` is true."""
+        self.require_turn()
+        before = self._time_passes_in
+        try:
+            self._time_passes_in = self._current_thread()
+            self._pass_until(end_s, stop)
+        finally:
+            self._time_passes_in = before
+
+    def _pass_until(self, end_s: float, stop: Callable[[], bool]) -> None:
         moment_s, count = self._clock.now_s, 0
         while not stop():
             if not self._run_next(end_s):
@@ -103,3 +143,11 @@ class Schedule:
         self._clock.set_to(due_s)
         worker.work()
         return True
+
+
+def _refusal(inside: Thread, calling: Thread) -> RuntimeError:
+    return RuntimeError(
+        f"thread {calling.name!r} uses a simulated cluster while thread {inside.name!r} is inside a call of it: a "
+        "cluster has one clock, so its clients take turns in one thread. Let cluster.after() act while a loop runs; "
+        "call two members alternately to let them work beside each other."
+    )

@@ -114,8 +114,7 @@ class ClientCore:
         """Return the parts of the client; raises RuntimeError if it is closed or its process is stopped."""
         if self._closed:
             raise RuntimeError(closed)
-        if self._link.is_frozen:
-            raise RuntimeError(f"{self._link.name} is frozen: its process is stopped and cannot call anything")
+        self._link.require_running()
         return self._background
 
     def _call(self, request: str, act: Callable[[], T], timeout: float, failure: str) -> T:

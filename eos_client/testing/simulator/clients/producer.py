@@ -329,8 +329,7 @@ class SimulatedProducer:
     def _check_usable(self, what: str = "Producer") -> None:
         if self._closed:
             raise RuntimeError(f"{what} has been closed")
-        if self._link.is_frozen:
-            raise RuntimeError(f"{self._link.name} is frozen: its process is stopped and cannot call anything")
+        self._link.require_running()
         if self._purge is not None:
             (in_queue, in_flight), self._purge = self._purge, None
             self._background.purge(in_queue=in_queue, in_flight=in_flight)
