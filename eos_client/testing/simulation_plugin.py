@@ -1,12 +1,14 @@
 """pytest fixtures with a simulated cluster: ``simulated_cluster``, and ``make_simulated_cluster`` for other settings.
 
 A failing test prints the seed of every cluster in use and the last requests; ``--eos-simulation-seed`` repeats it with
-that seed. A scripted fault that has not happened fails the test, which does not test that fault.
+that seed. A scripted fault that has not happened fails the test, which does not test that fault; of an action of
+``after`` that was due later than the test's end a warning tells.
 """
 
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -63,6 +65,18 @@ def _clusters() -> dict[int, SimulatedCluster]:
     )  # a copy: a cluster may be freed during an iteration
 
 
+def _warn_of_waiting_actions(cluster: SimulatedCluster) -> None:
+    # A stop after the end is what a test has lest its loop never ends: that it was not needed is no news.
+    late = [when_s for when_s, action in cluster.actions_waiting if getattr(action, "__name__", "") != "stop"]
+    if late:
+        warnings.warn(
+            f"{len(late)} action(s) of cluster.after() have not run, so the test does not cover them: the test has ended "
+            f"before the first was due at {late[0]:.3f} s ({cluster!r})",
+            pytest.PytestWarning,
+            stacklevel=1,
+        )
+
+
 @pytest.fixture
 def make_simulated_cluster(pytestconfig: pytest.Config) -> Iterator[MakeSimulatedCluster]:
     """Return a function that makes simulated clusters; at the end each scripted fault must have happened."""
@@ -76,6 +90,8 @@ def make_simulated_cluster(pytestconfig: pytest.Config) -> Iterator[MakeSimulate
         return made[-1]
 
     yield make
+    for cluster in made:
+        _warn_of_waiting_actions(cluster)
     idle = [f"{fault} ({cluster!r})" for cluster in made for fault in cluster.faults.waiting]
     if idle:
         uncovered = "no request met these scripted faults, so the test does not cover them: " + "; ".join(idle)

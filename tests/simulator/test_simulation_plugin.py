@@ -19,6 +19,23 @@ IDLE = """
 def test_one(simulated_cluster):
     simulated_cluster.lose_reply("EndTxn")
 """
+LATE = """
+class Loop:
+    def stop(self):
+        pass
+
+def test_one(simulated_cluster):
+    cluster = simulated_cluster
+    cluster.create_topic("orders")
+    cluster.after(1, lambda: cluster.write("orders", [b"1"]))
+    cluster.after(60, lambda: cluster.write("orders", [b"2"]))
+    cluster.after(50, cluster.restart_coordinator)
+    cluster.after(90, Loop().stop)
+    cluster.advance(20)
+
+def test_the_other(simulated_cluster):
+    simulated_cluster.after(90, Loop().stop)
+"""
 
 
 def test_a_failure_prints_the_seed_and_the_last_requests(pytester: pytest.Pytester) -> None:
@@ -36,3 +53,12 @@ def test_a_scripted_fault_that_no_request_has_met_fails_the_test(pytester: pytes
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["no request met these scripted faults*lose the reply of EndTxn*"])
     result.stdout.no_fnmatch_line("*pytest.fail(*")
+
+
+def test_a_scripted_action_that_was_due_after_the_end_is_warned_of_unless_it_was_a_stop(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(LATE)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, warnings=1)
+    result.stdout.fnmatch_lines(["*2 action(s) of cluster.after() have not run*first was due at 50.000 s*at 20.000 s*"])

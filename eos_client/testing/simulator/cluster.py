@@ -181,6 +181,11 @@ class SimulatedCluster:
             raise TypeError(f"action={action!r} cannot be called")
         self._schedule.script(self.clock.now_s + _checked_seconds(seconds), action)
 
+    @property
+    def actions_waiting(self) -> Sequence[tuple[float, Callable[[], object]]]:
+        """The actions of `after` that have not run yet, each with the simulated second at which it is due."""
+        return self._schedule.scripted
+
     # -- one-shot faults; each raises ValueError for a request or an error that does not exist ----------------------
 
     def lose_reply(self, request: str, client: str | None = None) -> None:

@@ -46,6 +46,7 @@ class Schedule:
         self._frozen: list[Worker] = []
         self._awake: list[Worker] = []
         self._actions: list[tuple[float, int, Callable[[], object]]] = []
+        self._scripted: list[tuple[float, Callable[[], object]]] = []
         self._numbers = itertools.count()
         clock.passes_by(self.run_until)
 
@@ -85,8 +86,10 @@ class Schedule:
     def script(self, when_s: float, action: Callable[[], object]) -> None:
         """Run a test's ``action`` as `at` does; it may wait for another thread that uses the cluster."""
         self.require_turn()
+        self._scripted.append(entry := (when_s, action))
 
         def act() -> None:
+            self._scripted.remove(entry)
             passes_in, self._time_passes_in = self._time_passes_in, None
             try:
                 action()
@@ -96,6 +99,11 @@ class Schedule:
                 raise _refusal(other, self._current_thread())
 
         self.at(when_s, act)
+
+    @property
+    def scripted(self) -> list[tuple[float, Callable[[], object]]]:
+        """The actions of the test that have not run, each with the time at which it is due; the first due first."""
+        return sorted(self._scripted, key=lambda entry: entry[0])
 
     def require_turn(self) -> None:
         """Raise RuntimeError if time passes in a call of another thread, which this one would change things under."""
