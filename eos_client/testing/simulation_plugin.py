@@ -70,7 +70,7 @@ def _warn_of_waiting_actions(cluster: SimulatedCluster) -> None:
     late = [when_s for when_s, action in cluster.actions_waiting if getattr(action, "__name__", "") != "stop"]
     if late:
         warnings.warn(
-            f"{len(late)} action(s) of cluster.after() have not run, so the test does not cover them: the test has ended "
+            f"{len(late)} action(s) of cluster.after() have not run, so the test does not cover them: the test ended "
             f"before the first was due at {late[0]:.3f} s ({cluster!r})",
             pytest.PytestWarning,
             stacklevel=1,

@@ -483,6 +483,21 @@ def test_a_poll_without_a_limit_ends_in_an_error_where_nothing_comes(cluster: Si
         consumer.poll()
 
 
+def test_a_loop_of_polls_to_which_nothing_can_come_any_more_ends_in_an_error(cluster: SimulatedCluster) -> None:
+    consumer = member(cluster, Rebalances())
+    cluster.after(2 * 3600, lambda: cluster.write("orders", [b"late"]))
+    assert poll(consumer, 3 * 3600) == [b"late"]
+    with pytest.raises(RuntimeError, match=r"polled for an hour .*cluster\.after\(seconds, loop\.stop\)"):
+        poll(consumer, 3600)
+
+
+def test_hours_that_pass_between_polls_are_no_idle_loop(cluster: SimulatedCluster) -> None:
+    consumer = member(cluster, Rebalances(), **{"max.poll.interval.ms": 86_400_000})
+    for _ in range(10):
+        cluster.advance(3600)
+        assert poll(consumer, 60) == []
+
+
 def test_repr_shows_the_seed_and_an_unknown_commit_check_is_refused() -> None:
     assert "seed=42" in repr(SimulatedCluster(42))
     with pytest.raises(ValueError, match="nonsense"):

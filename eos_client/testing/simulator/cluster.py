@@ -292,7 +292,10 @@ class SimulatedCluster:
                 self._network.thaw(worker)
 
     def kill(self, client: str) -> None:
-        """End every client named ``client`` as SIGKILL does: nothing is closed or aborted, and no request is sent."""
+        """End every client named ``client`` as SIGKILL does: nothing is closed or aborted, and no request is sent.
+
+        Name a whole process by the ``client.id`` that its clients share; any other name kills one client alone.
+        """
         for link in self._named(client):
             self._schedule.freeze(link.sender.worker)  # answers in flight to it never arrive either
             self._links.remove(link)

@@ -38,6 +38,11 @@ class ClientLink:
         return round((self.clock.now_s + self.clock_ahead_s) * 1000)
 
     @property
+    def has_scripted_actions(self) -> bool:
+        """Whether the test has scripted anything that has not happened yet."""
+        return self._network.schedule.has_scripted
+
+    @property
     def clock(self) -> SimulatedClock:
         """The cluster's clock."""
         return self._network.clock

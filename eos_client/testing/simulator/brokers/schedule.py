@@ -105,6 +105,11 @@ class Schedule:
         """The actions of the test that have not run, each with the time at which it is due; the first due first."""
         return sorted(self._scripted, key=lambda entry: entry[0])
 
+    @property
+    def has_scripted(self) -> bool:
+        """Whether an action of the test has not run yet."""
+        return bool(self._scripted)
+
     def require_turn(self) -> None:
         """Raise RuntimeError if time passes in a call of another thread, which this one would change things under."""
         inside = self._time_passes_in

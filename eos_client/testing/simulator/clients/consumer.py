@@ -17,6 +17,7 @@ from eos_client.testing.simulator.clients.cluster_queries import ClusterQueries
 from eos_client.testing.simulator.clients.commit_calls import CommitCalls
 from eos_client.testing.simulator.clients.consume_dispatch import Call, ConsumeDispatch
 from eos_client.testing.simulator.clients.group_metadata import encode
+from eos_client.testing.simulator.clients.idle_polls import IdlePolls
 from eos_client.testing.simulator.clients.inbox import (
     ClientCallback,
     CommitReport,
@@ -45,6 +46,7 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
     def __init__(self, config: Mapping[str, Any], link: ClientLink) -> None:
         super().__init__(config, link)
         self._callbacks: dict[str, RebalanceCallback] = {}
+        self._idle_polls = IdlePolls(link)
 
     # -- membership ----------------------------------------------------------------------------------------------
 
@@ -119,13 +121,15 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
         if not isinstance(timeout, (int, float)):
             raise TypeError(f"must be real number, not {type(timeout).__name__}")
         inbox, collected = background.inbox, background.inbox.collected
-        deadline_s = self._link.clock() + (_LONGEST_WAIT_S if timeout < 0 else max(timeout, _SHORTEST_WAIT_S))
+        began_s, was_served = self._link.clock(), False
+        deadline_s = began_s + (_LONGEST_WAIT_S if timeout < 0 else max(timeout, _SHORTEST_WAIT_S))
         dispatch = ConsumeDispatch(self._serve, self._link.clock, deadline_s, call)
         background.poll_begins()
         try:
             while len(collected) < count:
                 item = inbox.take()
                 if item is not None:
+                    was_served = was_served or not isinstance(item, ClientCallback)
                     if not dispatch(item):
                         break
                 elif self._link.clock() >= dispatch.deadline_s:
@@ -138,6 +142,7 @@ class SimulatedConsumer(CommitCalls, ClusterQueries):
             batch = self._take_collected()
             background.poll_ends()
         dispatch.raise_error()
+        self._idle_polls.count(self._link.clock() - began_s, was_served=was_served)
         return batch
 
     def _take_collected(self) -> list[Message]:
