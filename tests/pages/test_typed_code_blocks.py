@@ -28,7 +28,7 @@ def f(value: bytes) -> bytes: ...
 """
 _PRICE_OF_A_RECORD = """
 from collections.abc import Iterator
-from eos_client import OutputRecord, Record
+from eos_client import OutputRecord as OutputRecord, Record
 def price(record: Record) -> Iterator[OutputRecord]: ...
 """
 _PRICE_OF_A_VALUE = """
@@ -39,7 +39,8 @@ _TESTS = (
     _PRICE_OF_A_RECORD
     + """
 import pytest as pytest
-from eos_client import EosConfig, ExactlyOnceLoop as ExactlyOnceLoop
+from eos_client import EosConfig as EosConfig, EosConsumer as EosConsumer, EosProducer as EosProducer
+from eos_client import ExactlyOnceLoop as ExactlyOnceLoop
 from eos_client.errors import ProducerFencedError as ProducerFencedError
 config: EosConfig[bytes, bytes]
 pinned: EosConfig[bytes, bytes]
@@ -105,6 +106,8 @@ sink: EosKafkaSink
     "docs_how_to_testing_your_loop_2": _TESTS,
     "docs_how_to_testing_your_loop_3": _TESTS,
     "docs_how_to_testing_your_loop_4": _TESTS,
+    "docs_how_to_testing_your_loop_5": _TESTS,
+    "docs_how_to_testing_your_loop_6": _TESTS,
     "docs_reference_events_0": "def page_somebody(reason: str) -> None: ...",
 }
 
