@@ -14,7 +14,7 @@ from eos_client import EosConfig, ExactlyOnceLoop
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "how-to" / "testing-your-loop.md"
-BEGINNING, UNIT_TEST, *STORIES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+BEGINNING, UNIT_TEST, DESERIALISED, *STORIES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 LINES_MAX = 25
 
 
@@ -31,8 +31,9 @@ def run_block(block: str, *arguments: Any) -> None:
     found[name](*arguments)
 
 
-def test_the_unit_test_of_the_transform_holds() -> None:
-    run_block(UNIT_TEST)
+@pytest.mark.parametrize("block", [UNIT_TEST, DESERIALISED], ids=["bytes", "deserialised"])
+def test_each_unit_test_of_a_transform_holds(block: str) -> None:
+    run_block(block)
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.split("(")[0].removeprefix("def "))

@@ -108,6 +108,7 @@ sink: EosKafkaSink
     "docs_how_to_testing_your_loop_4": _TESTS,
     "docs_how_to_testing_your_loop_5": _TESTS,
     "docs_how_to_testing_your_loop_6": _TESTS,
+    "docs_how_to_testing_your_loop_7": _TESTS,
     "docs_reference_events_0": "def page_somebody(reason: str) -> None: ...",
 }
 

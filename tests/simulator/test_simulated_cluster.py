@@ -492,7 +492,7 @@ def test_a_loop_of_polls_to_which_nothing_can_come_any_more_ends_in_an_error(clu
 
 
 def test_hours_that_pass_between_polls_are_no_idle_loop(cluster: SimulatedCluster) -> None:
-    consumer = member(cluster, Rebalances(), **{"max.poll.interval.ms": 86_400_000})
+    consumer = member(cluster, Rebalances(), **{"max.poll.interval.ms": "86400000"})
     for _ in range(10):
         cluster.advance(3600)
         assert poll(consumer, 60) == []

@@ -21,7 +21,7 @@ _C_INT = (-(2**31), 2**31 - 1)
 _C_LONG = (-(2**63), 2**63 - 1)
 _VALUE_ARGUMENT, _KEY_ARGUMENT = 2, 3
 _TOPIC_BYTES_MAX = 512  # librdkafka's own limit; brokers take names of up to 249 characters
-_TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
+TOPIC_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 def as_topic(topic: Any) -> str:
@@ -154,7 +154,7 @@ class RecordPlacing:
         for queued in waiting:
             if self._try_place(queued):
                 continue
-            if not _TOPIC_NAME.fullmatch(queued.topic):
+            if not TOPIC_NAME.fullmatch(queued.topic):
                 self._missing.add(queued.topic)
                 self._sender.report_failed([queued], "TOPIC_EXCEPTION", "Broker: Invalid topic")
             elif queued.topic in missing:
