@@ -380,6 +380,7 @@ def test_actions_of_one_moment_keep_their_order(cluster: SimulatedCluster) -> No
     assert told == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.filterwarnings("ignore:1 action.s. of cluster.after")
 def test_actions_that_schedule_themselves_for_ever_are_an_error(cluster: SimulatedCluster) -> None:
     def again() -> None:
         cluster.after(0, again)
@@ -407,6 +408,24 @@ def test_a_fault_for_a_request_or_an_error_that_does_not_exist_is_refused(cluste
     for wrong in ("NOT_COORDINATR", "_TIMED_OUT", "name"):
         with pytest.raises(ValueError, match=f"{wrong!r} is no error of a broker"):
             cluster.refuse("EndTxn", wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [("orders", 0), (("orders", "1"),), ("orders",), (("orders",),), ((0, "orders"),), ()]
+)
+def test_what_names_no_partitions_cannot_be_revoked(cluster: SimulatedCluster, wrong: Any) -> None:
+    member(cluster, Rebalances(), "a")
+    with pytest.raises((TypeError, ValueError), match=r'give pairs of a topic and a number: revoke\(\("orders", 0\)\)'):
+        cluster.revoke(*wrong)
+
+
+def test_a_killed_client_says_that_it_was_killed(cluster: SimulatedCluster) -> None:
+    consumer, producer = member(cluster, Rebalances(), "a"), transactional(cluster)
+    cluster.kill("a")
+    cluster.kill("billing-0")
+    for call in (lambda: consumer.poll(0), producer.begin_transaction):
+        with pytest.raises(RuntimeError, match="was killed: its process has ended and cannot call anything"):
+            call()
 
 
 def test_a_client_whose_settings_were_refused_cannot_be_named(cluster: SimulatedCluster) -> None:

@@ -219,11 +219,12 @@ class SimulatedCluster:
     def revoke(self, *partitions: tuple[str, int], group_id: str | None = None) -> PeerMember:
         """Assign ``partitions`` to another instance, which is returned: their owners revoke them at a later poll.
 
-        Raises BrokerError UNKNOWN_TOPIC_OR_PART for one that does not exist.
+        Raises BrokerError UNKNOWN_TOPIC_OR_PART for one that does not exist, ValueError or TypeError for none and for
+        what is no pair of a topic and a number.
         """
         self._schedule.require_turn()
         group = self._group(group_id)
-        keys = {PartitionKey(*partition) for partition in partitions}
+        keys = _partition_keys(partitions)
         for key in sorted(keys):
             self.brokers.log(key)  # raises for what does not exist
         peer = self._peer(group)
@@ -369,6 +370,20 @@ def _checked_seconds(seconds: float) -> float:
     if not 0 <= seconds < math.inf:
         raise ValueError(f"{seconds:g} s cannot pass: give 0 or more")
     return seconds
+
+
+def _partition_keys(partitions: Sequence[object]) -> set[PartitionKey]:
+    pairs = 'give pairs of a topic and a number: revoke(("orders", 0))'
+    if not partitions:
+        raise ValueError(f"nothing is revoked: {pairs}")
+    keys = set()
+    for partition in partitions:
+        match partition:
+            case (str() as topic, int() as number):
+                keys.add(PartitionKey(topic, number))
+            case _:
+                raise TypeError(f"{partition!r} is no partition: {pairs}")
+    return keys
 
 
 def _value(value: object) -> bytes | None:
