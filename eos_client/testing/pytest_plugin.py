@@ -32,7 +32,11 @@ class MakeKafkaBroker(Protocol):
     def __call__(
         self, *, version: str | None = None, properties: Mapping[str, str] | None = None, **options: Any
     ) -> KafkaBroker:
-        """Start a broker; ``options`` are further arguments of `EmbeddedKafka` that `ContainerKafka` has, too."""
+        """Start a broker of Kafka ``version``, with ``properties`` of ``server.properties``; it has served a client.
+
+        ``options``: ``port``, ``advertised_port``, ``heap_mb`` and ``start_timeout_s`` of `EmbeddedKafka`, which
+        `ContainerKafka` has, too. Raises `EmbeddedKafkaError` where it cannot be started.
+        """
         ...
 
 
@@ -96,8 +100,11 @@ def make_kafka_broker(pytestconfig: pytest.Config) -> Iterator[MakeKafkaBroker]:
     """Return a function that starts further brokers, which stop at the end of the test."""
     with ExitStack() as stack:
 
-        def make(**options: Any) -> KafkaBroker:
-            broker = _choice(pytestconfig).new_broker(**options)
+        def make(
+            *, version: str | None = None, properties: Mapping[str, str] | None = None, **options: Any
+        ) -> KafkaBroker:
+            """Start one more broker, as `MakeKafkaBroker` says."""
+            broker = _choice(pytestconfig).new_broker(version=version, properties=properties, **options)
             stack.callback(broker.stop)
             return broker
 

@@ -14,7 +14,7 @@ from eos_client import EosConfig, ExactlyOnceLoop
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "how-to" / "testing-your-loop.md"
-BEGINNING, UNIT_TEST, DESERIALISED, *STORIES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+BEGINNING, UNIT_TEST, DESERIALISED, *STORIES, ON_A_BROKER = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 LINES_MAX = 25
 
 
@@ -42,7 +42,7 @@ def test_each_story_of_the_page_holds(story: str, simulated_cluster: Any) -> Non
 
 
 def test_the_page_has_its_stories_in_a_few_lines_each() -> None:
-    assert len(STORIES) == 5
+    assert len(STORIES) == 6
     assert all(len(story.splitlines()) <= LINES_MAX for story in STORIES)
 
 

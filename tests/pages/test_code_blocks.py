@@ -46,7 +46,10 @@ RUN_BY: dict[str, tuple[int, list[str]]] = {
     "docs/how-to/spark-pipeline.md": (9, ["tests/spark/test_pipeline_page.py"]),
     "docs/how-to/spark-sink.md": (2, ["tests/clients/test_how_to_pages.py"]),
     "docs/how-to/start-a-project.md": (1, ["tests/cli/test_init.py"]),
-    "docs/how-to/testing-your-loop.md": (8, ["tests/clients/test_testing_your_loop.py"]),
+    "docs/how-to/testing-your-loop.md": (
+        10,
+        ["tests/clients/test_testing_your_loop.py", "tests/kafka/test_testing_page.py"],
+    ),
     "docs/how-to/tune.md": (1, ["tests/clients/test_how_to_pages.py"]),
     "docs/how-to/upgrade-brokers.md": (1, ["tests/clients/test_how_to_pages.py"]),
     "docs/reference/command-line.md": (2, ["tests/kafka/test_readme.py"]),

@@ -109,6 +109,8 @@ sink: EosKafkaSink
     "docs_how_to_testing_your_loop_5": _TESTS,
     "docs_how_to_testing_your_loop_6": _TESTS,
     "docs_how_to_testing_your_loop_7": _TESTS,
+    "docs_how_to_testing_your_loop_8": _TESTS,
+    "docs_how_to_testing_your_loop_9": _TESTS,
     "docs_reference_events_0": "def page_somebody(reason: str) -> None: ...",
 }
 
