@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
 from eos_client.clock import MONOTONIC_CLOCK
+from eos_client.errors import ConfigurationError
 from eos_client.ports import ClientLibrary, Clock
 
-__all__ = ["CONFLUENT_KAFKA", "ConfluentKafka", "Consumer", "Producer", "destroy_producer", "nothing_inherited"]
+__all__ = [
+    "CONFLUENT_KAFKA",
+    "ConfluentKafka",
+    "Consumer",
+    "Producer",
+    "destroy_producer",
+    "factory_or",
+    "nothing_inherited",
+]
 
 T = TypeVar("T")
 
@@ -49,6 +59,18 @@ class ConfluentKafka:
     def producer(self, config: dict[str, Any], /) -> Any:
         """Return a ``Producer``."""
         return Producer(config)
+
+
+def factory_or(own: Callable[..., T], given: Callable[..., T] | None) -> Callable[..., T]:
+    """Return ``given``, or ``own`` if it is None; raises ConfigurationError for what cannot make clients."""
+    if given is None:
+        return own
+    if not callable(given):
+        raise ConfigurationError(
+            f"factory={given!r} makes no clients: give a function of their settings, such as cluster.consumer or "
+            "cluster.producer of a SimulatedCluster"
+        )
+    return given
 
 
 def destroy_producer(raw: Any) -> None:

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
-from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop
+from eos_client.errors import ConfigurationError
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "how-to" / "testing-your-loop.md"
-BEGINNING, UNIT_TEST, DESERIALISED, *STORIES, ON_A_BROKER = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+BEGINNING, UNIT_TEST, DESERIALISED, *STORIES, ON_A_BROKER = re.findall(
+    r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL
+)
 LINES_MAX = 25
 
 
@@ -59,3 +62,13 @@ def test_a_loop_that_nothing_stops_is_an_error_and_does_not_run_for_ever(simulat
     loop = ExactlyOnceLoop(config, ["orders"], lambda _: [], clients=simulated_cluster)
     with pytest.raises(RuntimeError, match=r"let cluster\.after\(seconds, loop\.stop\) or loop\.run\(until_end=True\)"):
         loop.run()
+
+
+@pytest.mark.parametrize("client", [EosConsumer, EosProducer])
+def test_a_cluster_in_place_of_its_factory_is_refused_with_the_way_out(client: Any, simulated_cluster: Any) -> None:
+    settings = {
+        "bootstrap.servers": "simulated",
+        "group.id" if client is EosConsumer else "transactional.id": "billing",
+    }
+    with pytest.raises(ConfigurationError, match=r"factory=SimulatedCluster.*such as cluster\.consumer"):
+        client({"bootstrap.servers": "simulated", **settings}, factory=simulated_cluster, clock=simulated_cluster.clock)

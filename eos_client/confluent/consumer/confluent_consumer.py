@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import OFFSET_END, OFFSET_INVALID, OFFSET_STORED, KafkaError, KafkaException
 
 from eos_client.config.client_settings import safe_consumer_settings
-from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.confluent.client_library import CONFLUENT_KAFKA, factory_or
 from eos_client.confluent.consumer.fetching import Fetching
 from eos_client.confluent.consumer.library_consumer import (
     ConsumerFactory,
@@ -97,7 +97,7 @@ class ConfluentConsumer:
         self._report = report
         self.gate = gate
         self.library = LibraryConsumer(
-            safe_consumer_settings(settings), factory or CONFLUENT_KAFKA.consumer, clock, ownership.marks
+            safe_consumer_settings(settings), factory_or(CONFLUENT_KAFKA.consumer, factory), clock, ownership.marks
         )
         self.settings: Mapping[str, Any] = self.library.settings
         self.plain = PlainOffsets()

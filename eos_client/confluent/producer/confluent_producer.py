@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client.clock import MONOTONIC_CLOCK
-from eos_client.confluent.client_library import CONFLUENT_KAFKA
+from eos_client.confluent.client_library import CONFLUENT_KAFKA, factory_or
 from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.confluent.failures.producer_failures import (
     OUTPUT,
@@ -103,7 +103,7 @@ class ConfluentProducer:
         self._losses_before_offsets: int | None = None
         self.flush_share = 0.0
         self.library = LibraryProducer(
-            settings, factory or CONFLUENT_KAFKA.producer, clock, shortest_timeout_s, generate_id=generate_id
+            settings, factory_or(CONFLUENT_KAFKA.producer, factory), clock, shortest_timeout_s, generate_id=generate_id
         )
         self._ownership = ThreadOwnership("EosProducer", self.library.marks, shared=not self.library.transactional_id)
         self.calls = BoundedCalls(self.library, clock, recovers_from_own_fence=recovers_from_own_fence, words=words)
