@@ -65,9 +65,13 @@ def _clusters() -> dict[int, SimulatedCluster]:
     )  # a copy: a cluster may be freed during an iteration
 
 
+def _is_stop(action: Any) -> bool:
+    """Whether ``action`` is a loop's ``stop``, or a partial of it: a test has one lest its loop never ends."""
+    return getattr(getattr(action, "func", action), "__name__", "") == "stop"
+
+
 def _warn_of_waiting_actions(cluster: SimulatedCluster) -> None:
-    # A stop after the end is what a test has lest its loop never ends: that it was not needed is no news.
-    late = [when_s for when_s, action in cluster.actions_waiting if getattr(action, "__name__", "") != "stop"]
+    late = [when_s for when_s, action in cluster.actions_waiting if not _is_stop(action)]
     if late:
         warnings.warn(
             f"{len(late)} action(s) of cluster.after() have not run, so the test does not cover them: the test ended "

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from confluent_kafka import Message
@@ -92,7 +93,7 @@ class Bench:
 
     def run(self) -> None:
         """Run the loop, which something in it stops."""
-        self.cluster.after(ENDS_AFTER_S, lambda: self.loop.stop("the loop does not end"))
+        self.cluster.after(ENDS_AFTER_S, partial(self.loop.stop, "the loop does not end"))
         self.loop.run()
         assert self.loop._shutdown.reason != "the loop does not end"
 

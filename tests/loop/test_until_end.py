@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ class BatchJob(Bench):
 
     def read_to_the_end(self) -> bool:
         """Run; returns what the loop has returned."""
-        self.cluster.after(LIMIT_S, lambda: self.loop.stop("the loop does not end"))
+        self.cluster.after(LIMIT_S, partial(self.loop.stop, "the loop does not end"))
         return self.loop.run(until_end=True)
 
     @property

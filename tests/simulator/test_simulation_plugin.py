@@ -20,8 +20,10 @@ def test_one(simulated_cluster):
     simulated_cluster.lose_reply("EndTxn")
 """
 LATE = """
+from functools import partial
+
 class Loop:
-    def stop(self):
+    def stop(self, reason=""):
         pass
 
 def test_one(simulated_cluster):
@@ -34,7 +36,7 @@ def test_one(simulated_cluster):
     cluster.advance(20)
 
 def test_the_other(simulated_cluster):
-    simulated_cluster.after(90, Loop().stop)
+    simulated_cluster.after(90, partial(Loop().stop, "it does not end"))
 """
 
 
