@@ -9,6 +9,7 @@ import logging
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import structlog
@@ -279,7 +280,7 @@ def test_counters_start_at_nothing_and_are_listed_by_name():
 def test_a_logfmt_line_leaves_out_what_has_no_value_and_rounds_fractions(caplog):
     caplog.set_level(logging.DEBUG, "eos_client")
     (revoked,) = [event for event, name, _ in EXAMPLES if name == "partitions_revoked"]
-    (recovered,) = [event for event, name, _ in EXAMPLES if name == "producer_recovered"]
+    recovered: Any = next(event for event, name, _ in EXAMPLES if name == "producer_recovered")
     log_event(revoked)
     log_event(dataclasses.replace(recovered, to_commit_s=0.0009999999999999694, new_producer=None))
     assert "uncommitted" not in logfmt_fields(caplog.records[0].getMessage())
