@@ -177,7 +177,8 @@ def test_the_doctor_prints_json_for_errors_too(typed: Any, arguments: list[str],
     finding = json.loads(line)
     assert (finding["level"], finding["subject"]) == ("fail", "doctor")
     assert message in finding["text"]
-    (logged,) = ended.err.splitlines()
+    # A client of an earlier test may still write, in librdkafka's own way, that it reaches no broker.
+    (logged,) = [line for line in ended.err.splitlines() if not line.startswith("%")]
     assert json.loads(logged)["exit_code"] == status
 
 
