@@ -122,7 +122,7 @@ def check_version(facts: Facts) -> Iterator[Finding]:
         yield _warn("broker version", text, way_out)
     elif protocol != "consumer":
         text = f"{protocol} on brokers >= {_KIP_1251_VERSION}: {_REFUSALS}"
-        way_out = "set group.protocol=consumer (KIP-848) if refused commits cost you: pauses are longer then (tune.md)"
+        way_out = "set group.protocol=consumer (KIP-848) if refused commits cost you: pauses are longer then"
         yield _warn("group.protocol", text, way_out)
     else:
         yield _ok("broker version", f"at least {newest}, with group.protocol=consumer")
