@@ -49,7 +49,8 @@ class Failure:
     @property
     def named_for(self) -> type[errors.EosError]:
         """The class in ``eos_client.errors`` by which an application catches it."""
-        return next(kind for kind in type(self.error).__mro__ if vars(errors).get(kind.__name__) is kind)
+        public = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.EosError)}
+        return next(kind for kind in type(self.error).__mro__ if kind in public)
 
     def as_told_to_the_table(self, **known: Any) -> ProducerFailure:
         overdue = "did not return within" in str(self.error)
