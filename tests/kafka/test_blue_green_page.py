@@ -73,6 +73,18 @@ def test_what_only_green_has_read_is_still_to_be_processed(kafka_broker: Any, gr
         assert offsets(job, green) == offsets(job, job.group) == [5, *[-1001] * (job.partitions - 1)]
 
 
+def test_a_group_without_offsets_of_the_topics_takes_none_from_the_other(kafka_broker: Any, green: str) -> None:
+    with Job(kafka_broker) as job:
+        blue, looked = consumer_of(job, job.group), consumer_of(job, green)
+        blue.commit(offsets=[TopicPartition(job.sink, 0, 1)], asynchronous=False)
+        looked.commit(offsets=[TopicPartition(job.source, 0, 7)], asynchronous=False)
+        blue.close()
+        looked.close()
+        with pytest.raises(RuntimeError, match=f"group {job.group} has committed nothing of {job.source}"):
+            switch(job, job.group, green)
+        assert offsets(job, green)[0] == 7
+
+
 def test_a_group_that_is_unknown_hands_nothing_over(kafka_broker: Any, green: str) -> None:
     with Job(kafka_broker) as job, pytest.raises((RuntimeError, KafkaException), match=r"DEAD|GROUP_ID_NOT_FOUND"):
         switch(job, f"{green}-misspelt", green)
