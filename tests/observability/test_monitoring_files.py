@@ -219,7 +219,7 @@ FIRING: dict[str, dict[str, str]] = {
         f"eos_live{{{BESIDE}}}": "1x180",
     },
     "EosNoWorker": {f"eos_live{{{ME}}}": "1x100"},
-    "EosWorkerRestarts": {RESTARTS: "0+0.2x180"},
+    "EosWorkerRestarts": {RESTARTS: "0x139 1x9 2x9 3x9 4x9"},
     "EosNothingCommitted": {LAG: "0+10x180", COMMITTED: "5x180"},
     "EosLagGrows": {LAG: "0+10x180", COMMITTED: "0+60x180"},
     "EosTransactionsAborted": {ABORTED: "0+10x180", COMMITTED: "0+60x180"},
@@ -238,7 +238,7 @@ FIRING: dict[str, dict[str, str]] = {
 # A worker that is well: it commits, has a small lag that stays, and one of everything that may happen now and then.
 WELL = {
     'up{job="billing", instance="a"}': "1x165 0x3 1x20",
-    RESTARTS: "0x165 1x20",
+    RESTARTS: "0x139 1x9 2x9 3x29",
     f"eos_live{{{ME}}}": "1x180",
     f"eos_ready{{{ME}}}": "1x180",
     LAG: "3x180",
