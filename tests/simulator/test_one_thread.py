@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from eos_client.testing import SimulatedCluster
+from tests.support.waiting import WAIT_S
 
 SECOND = "second"
-WAIT_S = 30.0
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def in_second_thread(act: Callable[[], object]) -> list[RuntimeError]:
     thread = threading.Thread(target=run, name=SECOND)
     thread.start()
     thread.join(WAIT_S)
+    assert not thread.is_alive()
     return refused
 
 
@@ -99,10 +100,11 @@ def test_a_call_that_ends_in_an_error_leaves_the_cluster_to_others(cluster: Simu
 
 
 def test_two_loops_in_two_threads_are_an_error_and_no_wrong_result(cluster: SimulatedCluster) -> None:
-    stopping = threading.Event()
+    stopping, together = threading.Event(), threading.Barrier(2)
     refused: list[RuntimeError] = []
 
     def poll() -> None:
+        together.wait(WAIT_S)
         try:
             consumer = cluster.consumer({"bootstrap.servers": "simulated", "group.id": "billing"})
             consumer.subscribe(["orders"])

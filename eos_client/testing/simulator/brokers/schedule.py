@@ -118,10 +118,12 @@ class Schedule:
 
     def run_until(self, end_s: float, stop: Callable[[], bool] = lambda: False) -> None:
         """Run workers and actions until ``end_s``, or until ``stop()`` is true."""
-        self.require_turn()
+        calling = self._current_thread()
         before = self._time_passes_in
+        if before is not None and before is not calling:
+            raise _refusal(before, calling)
+        self._time_passes_in = calling
         try:
-            self._time_passes_in = self._current_thread()
             self._pass_until(end_s, stop)
         finally:
             self._time_passes_in = before
