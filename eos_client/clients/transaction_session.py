@@ -621,7 +621,7 @@ class TransactionSession:
             raise
         self.callback_failure.forget()
         if outcome is Outcome.ABORTED:
-            steps.abort_reason, steps.abort_rule = str(cause), None
+            steps.abort_reason, steps.abort_rule = errors.what_happened(cause), None
             return TransactionEvent.FOUND_ABORTED
         return TransactionEvent.FOUND_COMMITTED
 

@@ -49,7 +49,9 @@ class Failure:
     @property
     def named_for(self) -> type[errors.EosError]:
         """The class in ``eos_client.errors`` by which an application catches it."""
-        public = {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.EosError)}
+        public = {
+            kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.EosError)
+        }
         return next(kind for kind in type(self.error).__mro__ if kind in public)
 
     def as_told_to_the_table(self, **known: Any) -> ProducerFailure:

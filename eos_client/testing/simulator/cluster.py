@@ -295,7 +295,8 @@ class SimulatedCluster:
     def kill(self, client: str) -> None:
         """End every client named ``client`` as SIGKILL does: nothing is closed or aborted, and no request is sent.
 
-        Name a whole process by the ``client.id`` that its clients share; any other name kills one client alone.
+        Name a whole process by the ``client.id`` that its clients share. A ``group.id`` names the consumers of a group
+        alone, and a ``transactional.id`` one producer.
         """
         for link in self._named(client):
             self._schedule.freeze(link.sender.worker)  # answers in flight to it never arrive either
