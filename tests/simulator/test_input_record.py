@@ -72,6 +72,7 @@ def test_what_no_broker_sends_is_refused_with_the_way_out(part):
         ),
         ({"headers": [("origin", "shop")]}, r"headers=\[\('origin', 'shop'\)\]: .* encode a str value"),
         ({"headers": [(b"origin", b"shop")]}, r"headers=.*: give a list"),
+        ({"headers": [["origin", b"shop"]]}, r"headers=.*: give a list"),
         ({"headers": [("a", b"b", b"c")]}, r"headers=.*: give a list"),
         ({"headers": [5]}, r"headers=\[5\]: give a list"),
         ({"headers": 5}, r"headers=5: give a list"),

@@ -80,7 +80,7 @@ def _check_headers(given: object) -> None:
 
 
 def _is_header(given: object) -> bool:
-    if not isinstance(given, tuple) or len(given) != len(("name", "value")):
-        return False
-    name, value = given
-    return isinstance(name, str) and (value is None or isinstance(value, bytes))
+    match given:
+        case (str(), bytes() | None):
+            return isinstance(given, tuple)
+    return False
