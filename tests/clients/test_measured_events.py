@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 from eos_client import EosConfig, ExactlyOnceLoop, Outcome
+from eos_client.confluent.failures.producer_failures import WAYS_OUT
 from eos_client.core.model import InputPartition
 from eos_client.observe import Event, LagMeasured, ProducerRebuilt, TransactionAborted, TransactionCommitted
 from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
@@ -134,6 +135,26 @@ def test_a_rebuild_names_its_cause_in_one_word(stage: SimulatedStage) -> None:
     assert copy(stage, consumer, producer, 6) is Outcome.COMMITTED
     (rebuilt,) = told(stage, ProducerRebuilt)
     assert rebuilt.cause == "_TIMED_OUT"
+
+
+@pytest.mark.parametrize(
+    ("fault", "outcome"),
+    [
+        (lambda cluster: cluster.refuse("TxnOffsetCommit", "ILLEGAL_GENERATION"), Outcome.ABORTED),
+        (lambda cluster: cluster.lose_reply("EndTxn"), Outcome.COMMITTED),
+        (lambda cluster: cluster.lose_request("EndTxn"), Outcome.ABORTED),
+    ],
+    ids=["offsets refused", "answer lost", "commit lost"],
+)
+def test_no_event_of_a_recovery_tells_which_calls_to_make(stage: SimulatedStage, fault: Any, outcome: Outcome) -> None:
+    consumer, producer = stage.subscribed(), stage.producer()
+    fault(stage.cluster)
+    assert copy(stage, consumer, producer, 6) is outcome
+    stage.load(3)
+    assert copy(stage, consumer, producer, 6) is Outcome.COMMITTED
+    reasons = [event.reason for event in stage.events if hasattr(event, "reason")]
+    assert reasons
+    assert not [reason for reason in reasons for way_out in WAYS_OUT.values() if way_out in reason]
 
 
 def test_no_lag_is_told_of_offsets_that_the_application_commits_by_itself(stage: SimulatedStage) -> None:
