@@ -252,7 +252,11 @@ def test_the_metrics_of_a_worker_are_served_with_the_group_as_client(upper_file:
         assert worker.terminate() == 0
 
 
-def test_a_scrape_that_gives_up_leaves_no_trace_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scrape_that_gives_up_leaves_no_trace_on_stderr(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # They would stay in the registry of this process, which takes no second ones.
+    monkeypatch.setattr("eos_client.integration.prometheus.PrometheusMetrics", object)
     with structlog.testing.capture_logs() as logged, served_metrics("127.0.0.1", 0):
         connection = socket.create_connection((logged[0]["host"], logged[0]["port"]))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # RST in place of FIN
