@@ -31,11 +31,13 @@ class Endings:
         self._dead_lettered: dict[RecordKey, RecordDeadLettered] = {}
         self._due_event: TransactionCommitted | TransactionAborted | None = None
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
+        self.forced: Ending | None = None
+        """The last ending, where a revocation has brought it about and nobody has asked for an end since."""
         self.commits = self.aborts = 0
 
     def record(self, ending: Ending) -> Ending:
         """Record how an attempt ended, and report it to the block that waits."""
-        self.last = ending
+        self.last, self.forced = ending, None
         self._block.report_outcome(ending.outcome, ending.reason)
         return ending
 

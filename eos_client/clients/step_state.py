@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from eos_client.core.commit_gate import CommitRuling, GateRule
-from eos_client.core.model import InputPartition, InputPositions, Outcome
+from eos_client.core.model import InputPartition, InputPositions, Outcome, Partitions
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import Phase, TransactionEvent
 from eos_client.errors import CommitRefusedError, EosError, RebuildProducerError, UnknownOutcomeError, what_happened
@@ -33,6 +33,8 @@ class Ending:
     reason: str
     rule: GateRule | None = None
     """The gate's rule, where the gate was the reason."""
+    partitions: Partitions = frozenset()
+    """Of an abort: the partitions whose records come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ class StepState:
     abort_reason: str = ""
     abort_rule: GateRule | None = None
     refused_by_group: bool = False
-    rewound_count: int = 0
-    """How many records come again, where the consumer was rewound before the abort is confirmed."""
+    rewound: InputPositions = field(default_factory=dict)
+    """The work that comes again, where the consumer was rewound before the abort is confirmed."""
     unhandled: EosError | None = None
     """A failure of the producer on which no step has acted yet."""
     decided: tuple[CommitRuling, MembershipSnapshot] | None = None

@@ -195,8 +195,9 @@ class TransactionSession:
     def end(self) -> Ending:
         """Commit, hold or abort what is open; all of it counts as processed now.
 
-        Raises what the caller has to decide: fenced, unfit, fatal, unknown. What a callback of the application has
-        raised meanwhile is raised when the outcome is in ``endings.last``.
+        If a revocation has ended it since the last end, and nothing was added, returns that ending. Raises what the
+        caller has to decide: fenced, unfit, fatal, unknown. What a callback of the application has raised meanwhile is
+        raised when the outcome is in ``endings.last``.
         """
         with self.producer.library.callback_errors.deferred():
             ended = self._resume()
@@ -207,7 +208,7 @@ class TransactionSession:
             if self._has_nothing_to_end:
                 self._commit_attempts.end_hold()
                 self.call_guard.run_transaction_step(self.producer.calls.drain_events)
-                return self.endings.record(Ending(Outcome.COMMITTED, "nothing to do"))
+                return self.endings.record(self.endings.forced or Ending(Outcome.COMMITTED, "nothing to do"))
             return self.call_guard.run_transaction_step(lambda: self._perform(TransactionEvent.END))
 
     def abort(self, reason: str) -> Ending:
@@ -394,7 +395,7 @@ class TransactionSession:
 
     def _abort_for_closing(self, reason: str, *, is_counted: bool) -> None:
         """Let the records come again, and abort; what an application's callback raises meanwhile changes nothing."""
-        records_in = record_count(self.consumer.positions) or self._steps.rewound_count
+        records_in = record_count(self.consumer.positions or self._steps.rewound)
         self._rewind(inside_revoke=True)
         try:
             self.call_guard.run_transaction_step(self._abort_for_good)
@@ -434,15 +435,20 @@ class TransactionSession:
         """Perform ``end`` inside a revoke callback; ``reason``: of an abort."""
         match end:
             case ForcedEnd.RESUME:  # find out what became of a commit, which the next owner's would hide
-                self._keeping_failure(lambda: self._resume(inside_revoke=True))
+                ending = self._keeping_failure(lambda: self._resume(inside_revoke=True))
             case ForcedEnd.COMMIT:
                 ending = self._keeping_failure(lambda: self._perform(TransactionEvent.REVOKED, inside_revoke=True))
                 if ending is not None and ending.outcome is Outcome.ABORTED:
                     self._fail_block(f"the held transaction was aborted in a rebalance: {ending.reason}")
             case ForcedEnd.ABORT:
-                if not self.block.is_open:  # a block aborts by itself, as soon as the error has left it
-                    self._keeping_failure(self._aborting(reason, inside_revoke=True))
+                aborting = self._aborting(reason, inside_revoke=True)
+                # A block aborts by itself, as soon as the error has left it.
+                ending = None if self.block.is_open else self._keeping_failure(aborting)
                 self._fail_block(reason)
+            case _:
+                return
+        if not self.call_guard.is_working:
+            self.endings.forced = ending
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
@@ -676,16 +682,16 @@ class TransactionSession:
         self._recovery.report()
 
     def _record_aborted(self, steps: StepState) -> None:
-        reason, rule = steps.abort_reason, steps.abort_rule
+        reason, rule, positions = steps.abort_reason, steps.abort_rule, self.consumer.positions or steps.rewound
         aborted = TransactionAborted(
             reason=reason,
             rule=rule,
-            records_in=record_count(self.consumer.positions) or steps.rewound_count,
+            records_in=record_count(positions),
             refused_by_group=steps.refused_by_group,
         )
         self.endings.keep_until_emitted(aborted)
         self._rewind(inside_revoke=steps.inside_revoke)
-        self.endings.record(Ending(Outcome.ABORTED, reason, rule))
+        self.endings.record(Ending(Outcome.ABORTED, reason, rule, frozenset(positions)))
         self._lifecycle.tell(TransactionEvent.RECORDED)
         self._emit_end()
 
@@ -711,7 +717,7 @@ class TransactionSession:
 
     def _rewind(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
-        self._steps.rewound_count += record_count(self.consumer.positions)
+        self._steps.rewound = {**self._steps.rewound, **self.consumer.positions}
         self.consumer.rewind(in_call=inside_revoke)
         self._clear_work()
 

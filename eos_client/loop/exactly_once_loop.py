@@ -25,7 +25,7 @@ from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.confluent.serialisation import AnyBatchTransform, DeserializedTransform, MessageTransform
 from eos_client.core.commit_gate import CommitGate, GatePolicy
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
-from eos_client.core.model import Outcome, Partitions, is_pattern
+from eos_client.core.model import Outcome, is_pattern
 from eos_client.core.output_topics import why_never_written
 from eos_client.core.passed_offsets import LOOK_INTERVAL_S
 from eos_client.core.transaction_timeout import has_timed_out
@@ -363,27 +363,28 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             self._pace.end()
             return
         if ended is not None:
-            ending, partitions, brings_progress = ended
-            self._record_outcome(ending, partitions, brings_progress=brings_progress)
+            ending, brings_progress = ended
+            self._record_outcome(ending, brings_progress=brings_progress)
 
-    def _work_and_end(self) -> tuple[Ending, Partitions, bool] | None:
-        """Return how the transaction has ended, of which partitions, and whether that shows which records were refused.
+    def _work_and_end(self) -> tuple[Ending, bool] | None:
+        """Return how the transaction has ended, and whether that shows which records were refused.
 
         None while it is open, or if its end was recorded here.
         """
-        brings_progress, partitions = False, None
+        brings_progress = False
         try:
             batch = self._next_batch()
-            self._apply_endings()  # a revocation may have ended the transaction
-            self._work_on(batch)
+            self._apply_endings()
+            if self.session.endings.forced is None:
+                self._work_on(batch)
+            else:  # a revocation has ended the transaction, so these records belong to the next one
+                self._consumer_adapter.put_back(batch)
             if not self._is_due():
                 return None
-            partitions = frozenset(self._consumer_adapter.positions)
             ending = self.session.end()
         except errors.UnknownOutcomeError as error:
             if self.session.has_unprocessed_work:  # a signal handler has raised it while outputs were written
-                partitions = frozenset(self._consumer_adapter.positions)
-                return self.session.abort(str(error)), partitions, False
+                return self.session.abort(str(error)), False
             self._record_unknown_outcome(error)
             return None
         except StoppedMeanwhileError as error:
@@ -394,9 +395,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             return None
         except (errors.AbortableError, errors.RebuildProducerError) as error:
             brings_progress = isinstance(error, RefusedRecordsError)
-            partitions = partitions or frozenset(self._consumer_adapter.positions)
             ending = self.session.recover(error)
-        return ending, partitions, brings_progress
+        return ending, brings_progress
 
     def _record_unknown_outcome(self, error: errors.UnknownOutcomeError) -> None:
         """Report that nothing can show what became of a commit: its records are another member's by now."""
@@ -439,7 +439,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _is_due(self) -> bool:
         if self.session.is_held and self.gate.settings.policy is GatePolicy.HOLD:
             return True
-        return self._pace.is_due
+        return self._pace.is_due or self.session.endings.forced is not None
 
     def _work_on(self, batch: list[Any]) -> None:
         """Transform ``batch`` in strides; records left over when the commit is due go back to the consumer.
@@ -466,7 +466,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         endings = self.session.endings
         self._failed.apply_endings(endings.commits, endings.aborts, self._consumer_adapter.membership.state.assigned)
 
-    def _record_outcome(self, ending: Ending, partitions: Partitions, *, brings_progress: bool) -> None:
+    def _record_outcome(self, ending: Ending, *, brings_progress: bool) -> None:
         """Record how a transaction ended; ``brings_progress``: an abort shows which records were refused."""
         self._apply_endings()
         if ending.outcome is Outcome.SKIPPED:
@@ -481,10 +481,11 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         elif not cost.records:
             pass  # offsets without records: the next look repeats their commit
         elif brings_progress or self._can_shrink(cost):
-            self._shutdown.expect_redelivery(cost.records, partitions)
+            self._shutdown.expect_redelivery(cost.records, ending.partitions)
             self._aborts.progress()
         else:
-            self._aborts.aborted(partitions, self._consumer_adapter.membership.state.assigned, cost, ending.reason)
+            assigned = self._consumer_adapter.membership.state.assigned
+            self._aborts.aborted(ending.partitions, assigned, cost, ending.reason)
             self._pause()
 
     def _can_shrink(self, cost: TransactionCost) -> bool:
@@ -507,7 +508,6 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _drain(self) -> None:
         """Commit the open transaction, or abort it when the gate stays closed for ``shutdown_timeout_s``."""
-        partitions = frozenset(self._consumer_adapter.positions)
         try:
             ending = self._end_once_the_gate_is_open()
         except errors.UnknownOutcomeError as error:
@@ -519,7 +519,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         if ending.outcome is Outcome.COMMITTED:
             self._shutdown.committed(cost.records)
         elif ending.outcome is Outcome.ABORTED and self._can_shrink(cost):
-            self._shutdown.expect_redelivery(cost.records, partitions)
+            self._shutdown.expect_redelivery(cost.records, ending.partitions)
 
     def _end_once_the_gate_is_open(self) -> Ending:
         ending = self.session.end()

@@ -113,6 +113,22 @@ def test_a_block_raises_what_has_failed_in_the_rebalance_at_its_end(protocol: st
     assert txn.outcome is Outcome.ABORTED
 
 
+@pytest.mark.parametrize("protocol", CLASSIC)
+def test_an_abort_in_the_rebalance_at_the_end_of_a_block_is_not_told_by_the_next_one(protocol: str) -> None:
+    stage = SimulatedStage(protocol)
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as ended:
+        for message in stage.collect(consumer, 4):
+            ended.produce(SINK, message.value())
+        stage.cluster.revoke((SOURCE, 1))
+        stage.cluster.advance(5.0)
+        stage.cluster.refuse("TxnOffsetCommit", "UNKNOWN_MEMBER_ID")
+    with producer.transaction(consumer) as following:
+        pass
+    assert (ended.outcome, following.outcome) == (Outcome.ABORTED, Outcome.COMMITTED)
+    assert stage.named("partitions_revoked")
+
+
 @BOTH_WAYS
 def test_records_of_a_call_whose_rebalance_leaves_the_end_open_are_written_once(
     stage: SimulatedStage, arrives: bool

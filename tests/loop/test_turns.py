@@ -19,6 +19,7 @@ from tests.support.interception import close_the_gate
 INTERVAL_S = 1.0
 A_FEW_REQUESTS_S = 0.02
 A_HEARTBEAT_S = 5.0
+COOPERATIVE = {"group.protocol": "classic", "partition.assignment.strategy": "cooperative-sticky"}
 
 
 class Worker:
@@ -251,6 +252,48 @@ def test_aborts_of_work_that_went_elsewhere_do_not_end_the_loop(on_bench):
     bench.run()
     assert sorted(worker.took) == [0, 1, 2, 3, 4]
     assert bench.written == []
+
+
+def test_aborts_in_the_callback_of_a_revocation_end_the_loop_after_the_recovery_timeout(on_bench):
+    """Partition 0 stays, so its record comes again each time that partition 1 is taken away."""
+    worker, bench = on_bench(recovery_timeout_s=20, commit_interval_s=20.0, partitions=2, consumer=COOPERATIVE)
+
+    def take_partition_1_and_refuse_the_commit():
+        if worker.took[-1] == 1:
+            worker.refuse()
+            bench.cluster.revoke(("orders", 1))
+
+    def give_partition_1_back(event):
+        if isinstance(event, TransactionAborted) and len(bench.events(TransactionAborted)) < 3:
+            bench.cluster.after(INTERVAL_S, bench.cluster.give_back)
+
+    worker.cost_s, worker.meanwhile = lambda number: 3.0, take_partition_1_and_refuse_the_commit
+    bench.hears = give_partition_1_back
+    for number in range(2):
+        bench.cluster.write("orders", values(number), partition=number)
+    with pytest.raises(ClusterUnavailableError, match=r"3 transactions in a row were aborted: 2. s of work"):
+        bench.run()
+    assert bench.written == []
+
+
+def test_a_commit_in_the_callback_of_a_revocation_leaves_the_next_transaction_all_its_time_and_room(on_bench):
+    _, bench = on_bench(max_records=10, commit_interval_s=60.0, partitions=2, consumer=COOPERATIVE)
+
+    def write_four_more_or_stop(event):
+        if not isinstance(event, TransactionCommitted):
+            return
+        if event.inside_revoke:
+            bench.load(4)
+        else:
+            bench.loop.stop()
+
+    for partition in range(2):
+        bench.load(3, partition)
+    bench.cluster.after(1.0, lambda: bench.cluster.revoke(("orders", 1)))
+    bench.hears = write_four_more_or_stop
+    bench.run()
+    assert [event.records_in for event in bench.events(TransactionCommitted)] == [6, 4]
+    assert between(bench.moments(TransactionCommitted)) == about(60.0)
 
 
 def test_a_consumer_that_cannot_be_closed_does_not_keep_the_producer_open(on_bench, monkeypatch):
