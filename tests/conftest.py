@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from tests.interruption import interrupting
@@ -52,6 +53,13 @@ def _no_clients_of_earlier_modules():
     """Free the clients that a module's tests have not closed: by the hundreds, their threads take the machine."""
     yield
     gc.collect()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logs_as_before():
+    """Commands and `capture_logs` leave structlog configured, and events go there then."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture
