@@ -508,6 +508,7 @@ def test_a_loop_of_polls_to_which_nothing_can_come_any_more_ends_in_an_error(clu
     assert poll(consumer, 3 * 3600) == [b"late"]
     with pytest.raises(RuntimeError, match=r"polled for an hour .*cluster\.after\(seconds, loop\.stop\)"):
         poll(consumer, 3600)
+    assert poll(consumer, 60) == [], "what closes after the error may poll"
 
 
 def test_hours_that_pass_between_polls_are_no_idle_loop(cluster: SimulatedCluster) -> None:
