@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eos_client import EosConfig, ExactlyOnceLoop
+from eos_client.errors import ClusterUnavailableError
 from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.clients.test_steps_that_fail_in_a_rebalance import commit_for_another_member
 from tests.support.protocols import COOPERATIVE
@@ -70,3 +71,28 @@ def test_a_record_that_was_skipped_in_a_transaction_of_unknown_outcome_is_told_a
     assert len(perhaps) == stage.partitions
     assert all("no such order" in error for error in perhaps)
     assert (stage.named("record_skipped"), stage.outputs) == ([], [])
+
+
+def test_a_loop_that_stops_asks_no_longer_for_an_outcome_than_its_shutdown_may_take() -> None:
+    stage = SimulatedStage(COOPERATIVE, records=LOADED)
+    config = EosConfig(
+        {"bootstrap.servers": "simulated"},
+        group_id=GROUP,
+        commit_interval_s=COMMIT_AT_S,
+        shutdown_timeout_s=10,
+        recovery_timeout_s=600,
+    )
+    loop = ExactlyOnceLoop(
+        config, [SOURCE], lambda message: [message.value()], output_topic=SINK, clients=stage.cluster
+    )
+
+    def stop_without_an_answer() -> None:
+        stage.cluster.lose_request("EndTxn", "producer-1")
+        for _ in range(200):
+            stage.cluster.lose_reply("OffsetFetch", "consumer-1")
+        loop.stop()
+
+    stage.cluster.after(3.0, stop_without_an_answer)
+    with pytest.raises(ClusterUnavailableError, match=r"committed offsets .* could not be read"):
+        loop.run()
+    assert stage.cluster.clock() < 60.0
