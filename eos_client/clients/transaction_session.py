@@ -206,7 +206,6 @@ class TransactionSession:
             self.mark_processed()
             self.callback_failure.raise_once()
             if self._has_nothing_to_end:
-                self._commit_attempts.end_hold()
                 self.call_guard.run_transaction_step(self.producer.calls.drain_events)
                 return self.endings.record(self.endings.forced or Ending(Outcome.COMMITTED, "nothing to do"))
             return self.call_guard.run_transaction_step(lambda: self._perform(TransactionEvent.END))
