@@ -30,7 +30,7 @@ from tests.applications.program import GROUP, INPUT, LARGE_LIMIT, LETTERS, OUTPU
 from tests.clients.struck_steps import StepStrike
 
 LOOK_EVERY_S = 0.2
-DRAIN_S_MAX = 1_800.0
+DRAIN_S_MAX = 7_200.0
 ROUND_EVERY_S = 30.0
 """How long after the last fault everything may take: longer than every time-out of a dozen processes together."""
 CALLS_MAX = 100_000
