@@ -6,10 +6,8 @@ It only sequences. Whether a commit may be sent is decided in ``core.commit_gate
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, overload
 
 from eos_client import errors
@@ -25,8 +23,7 @@ from eos_client.confluent.preflight import require_output_topics, require_topics
 from eos_client.confluent.serialisation import AnyBatchTransform, DeserializedTransform, MessageTransform
 from eos_client.core.commit_gate import CommitGate, GatePolicy
 from eos_client.core.loop_health import LoopHealth, LoopVitals, health_of
-from eos_client.core.model import Outcome, is_pattern
-from eos_client.core.output_topics import why_never_written
+from eos_client.core.model import Outcome
 from eos_client.core.passed_offsets import LOOK_INTERVAL_S
 from eos_client.core.transaction_timeout import has_timed_out
 from eos_client.loop.concurrent_transform import event_loop_of
@@ -35,6 +32,7 @@ from eos_client.loop.record_outputs import RecordOutputs, RefusedRecordsError, W
 from eos_client.loop.serialised_records import with_serialisers
 from eos_client.loop.shutdown import Shutdown
 from eos_client.loop.stop_signals import StopSignals
+from eos_client.loop.topic_check import checked_output_topic, checked_topics
 from eos_client.loop.transaction_pace import TransactionPace
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionCost, TransactionSize
 from eos_client.loop.transform_check import one_transform
@@ -130,8 +128,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         begins = isinstance(given, WithinTransaction)
         self._config = config
         self._counters = counters = Counters()
-        self._topics = _checked_topics(topics, config.dead_letter_topic)
-        self._output_topic = _checked_output_topic(output_topic, config.dead_letter_topic)
+        self._topics = checked_topics(topics, config.dead_letter_topic)
+        self._output_topic = checked_output_topic(output_topic, config.dead_letter_topic)
         self._hook, self._clock = hook, clock = safe_hook(hook), clients.clock
         self._shutdown = shutdown = Shutdown(config.shutdown_timeout_s, clock)
         self._consumer = _consumer(config, clients, hook, counters)
@@ -490,14 +488,14 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _can_shrink(self, cost: TransactionCost) -> bool:
         """Shrink the next transaction if that may help after an abort; returns whether it does for certain."""
-        if self._producer_adapter.take_refusal_reason():
-            return self._size.narrow(cost.records)
-        has_flushed_in_vain = (
-            self._producer_adapter.flush_share >= 1.0
-        )  # for too many outputs, or for a cluster that is away
-        was_open_too_long = has_timed_out(cost.work_s, self._producer_adapter.library.transaction_timeout_s)
-        is_too_slow = was_open_too_long or self._aborts.is_eviction(cost)
-        return (is_too_slow or has_flushed_in_vain) and self._size.shrink_to_one() and is_too_slow
+        producer = self._producer_adapter
+        was_open_too_long = has_timed_out(cost.work_s, producer.library.transaction_timeout_s)
+        return self._size.aborted(
+            cost.records,
+            was_refused=producer.take_refusal() is not None,
+            was_too_slow=was_open_too_long or self._aborts.is_eviction(cost),
+            flush_share=producer.flush_share,
+        )
 
     def _pause(self) -> None:
         """Wait after repeated aborts."""
@@ -562,30 +560,3 @@ def _producer(config: EosConfig[Any, Any], clients: ClientLibrary, hook: EventHo
         factory=clients.producer,
         clock=clients.clock,
     )
-
-
-def _checked_output_topic(output_topic: str | None, dead_letter_topic: str | None) -> str | None:
-    if output_topic is not None and not (isinstance(output_topic, str) and output_topic):
-        raise errors.ConfigurationError(
-            f"output_topic={output_topic!r} must be the name of a topic, or None where each output names its own."
-        )
-    for option, topic in (("output_topic", output_topic), ("dead_letter_topic", dead_letter_topic)):
-        if topic is not None and (why := why_never_written(topic)):
-            raise errors.ConfigurationError(f"{option}={topic!r} cannot be written: {why}. Name another topic.")
-    return output_topic
-
-
-def _checked_topics(topics: Sequence[str], dead_letter_topic: str | None) -> list[str]:
-    if isinstance(topics, str) or not topics:
-        raise errors.ConfigurationError(f"topics={topics!r} must be a list of at least one topic name.")
-    for topic in topics:
-        if not isinstance(topic, str) or not topic:
-            raise errors.ConfigurationError(f"topics={topics!r} must be a list of names; {topic!r} is none.")
-    for topic in topics if dead_letter_topic else ():
-        with suppress(re.error):  # a pattern of librdkafka's that Python does not know
-            if topic == dead_letter_topic or (is_pattern(topic) and re.match(topic, dead_letter_topic or "")):
-                raise errors.ConfigurationError(
-                    f"dead_letter_topic={dead_letter_topic!r} is among the topics that the loop reads ({topic!r}): a "
-                    "letter would fail again and write the next one. Name a topic that it does not read."
-                )
-    return list(topics)

@@ -50,6 +50,21 @@ class TransactionSize:
         was, self.records_max = self.records_max, 1
         return was > 1
 
+    def aborted(self, records: int, *, was_refused: bool, was_too_slow: bool, flush_share: float) -> bool:
+        """Shrink after the abort of a transaction with ``records`` where fewer may help; returns whether they will.
+
+        ``was_refused``: an output was. ``was_too_slow``: the transaction or one of its records. ``flush_share``: the
+        part of their time limit that the acknowledgements took; where that was all of it, there may have been too many
+        outputs, or the cluster may be away.
+        """
+        if was_refused:
+            return self.narrow(records)
+        if was_too_slow:
+            return self.shrink_to_one()
+        if flush_share >= 1.0:
+            self.shrink_to_one()
+        return False
+
     def committed(self, flush_share: float = 0.0) -> None:
         """Allow more again: twice as many, but hardly more once acknowledgements take a quarter of their time limit.
 

@@ -1,5 +1,7 @@
 """How many records a transaction may hold after one that could not be committed."""
 
+import pytest
+
 from eos_client.loop.transaction_size import TransactionSize
 
 
@@ -46,3 +48,26 @@ def test_records_are_written_together_again_when_more_than_a_few_get_through():
     assert size.one_by_one
     size.committed()
     assert (size.records_max, size.one_by_one) == (12, False)
+
+
+@pytest.mark.parametrize(
+    ("was_refused", "was_too_slow", "flush_share", "records_max", "will_help"),
+    [
+        (True, True, 1.0, 6, True),
+        (False, True, 1.0, 1, True),
+        (False, True, 0.0, 1, True),
+        (False, False, 1.0, 1, False),
+        (False, False, 0.9, 100, False),
+    ],
+)
+def test_an_abort_shrinks_the_next_transaction_where_fewer_records_may_help(
+    was_refused, was_too_slow, flush_share, records_max, will_help
+):
+    size = TransactionSize(100)
+    helps = size.aborted(60, was_refused=was_refused, was_too_slow=was_too_slow, flush_share=flush_share)
+    assert (helps, size.records_max) == (will_help, records_max)
+
+
+def test_an_abort_of_a_slow_transaction_of_one_record_is_no_progress():
+    size = TransactionSize(1)
+    assert not size.aborted(1, was_refused=False, was_too_slow=True, flush_share=0.0)
