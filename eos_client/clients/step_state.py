@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from eos_client.core.commit_gate import CommitRuling, GateRule
-from eos_client.core.model import InputPartition, InputPositions, Outcome, Partitions
+from eos_client.core.model import InputPartition, InputPositions, Outcome, Partitions, UnexpectedEventError
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import Phase, TransactionEvent
 from eos_client.errors import CommitRefusedError, EosError, RebuildProducerError, UnknownOutcomeError, what_happened
@@ -86,7 +86,7 @@ class StepState:
 
 
 def needed(value: T | None) -> T:
-    """Return ``value``; raises LookupError if no earlier step has set it."""
+    """Return ``value``; raises UnexpectedEventError if no earlier step has set it."""
     if value is None:
-        raise LookupError("an earlier step of the transaction did not set a value that this step needs")
+        raise UnexpectedEventError("an earlier step of the transaction did not set a value that this step needs")
     return value

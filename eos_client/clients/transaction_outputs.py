@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
@@ -63,13 +64,11 @@ class TransactionOutputs:
         self.begin()
         if on_delivery is not None:
             on_delivery = self._producer.library.before_application_callback(on_delivery)
-        write = self.produce if self._serializers is None else self._produce_serialised
+        write = self.produce if self._serializers is None else partial(self._produce_serialised, self._serializers)
         self._producer.await_room(self._producer.limits.commit_timeout_s, write_by, write, topic, record, on_delivery)
 
-    def _produce_serialised(self, topic: str, value: Any, key: Any, **options: Any) -> None:
-        if self._serializers is None:
-            raise LookupError("an output without serializers was to be serialised")
-        self.produce(topic, **self._serializers.arguments(topic, {"value": value, "key": key, **options}))
+    def _produce_serialised(self, serializers: Serializers, topic: str, value: Any, key: Any, **options: Any) -> None:
+        self.produce(topic, **serializers.arguments(topic, {"value": value, "key": key, **options}))
 
     def count(self, count: int) -> None:
         """Count ``count`` outputs that were written by ``raw_produce``, in a batch, or beside the block."""

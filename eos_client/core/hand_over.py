@@ -7,16 +7,16 @@ everything, the runs before it too, is a `standing_refusal`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from eos_client.core.leader_epochs import Misplacement
+from eos_client.core.leader_epochs import Misplacement, epoch_at
 from eos_client.core.model import CommittedOffset, InputPartition
 from eos_client.core.partition_events import Misplaced, Truncated
-from eos_client.core.partition_states import ConsumerState, MisplacedRun
+from eos_client.core.partition_states import ConsumerState
 from eos_client.core.record_runs import Run, messages_of, take, without_partitions
 
 
@@ -82,6 +82,25 @@ class LogTooShort(msgspec.Struct, frozen=True):
 Refusal = ReplacedTopic | MissingStart | TruncatedLog | StartForgotten | ForbiddenReset | LogTooShort
 
 
+class MisplacedRun(NamedTuple):
+    """The ``run`` at position ``at`` begins too early; ``were_read``: whether records of its partition precede it."""
+
+    at: int
+    run: Run
+    misplacement: Misplacement
+    were_read: bool
+    may_be_sought_again: bool
+
+    @property
+    def shows_truncation(self) -> bool:
+        """Whether the log was truncated and has grown again."""
+        return self.misplacement.shows_truncation(were_read=self.were_read)
+
+    def is_to_be_sought(self, end: int | None) -> bool:
+        """Whether its partition is sought once more; else the log ends too early. ``end``: of the log, if known."""
+        return self.may_be_sought_again and (end is None or end >= self.misplacement.expected)
+
+
 class HandOver(msgspec.Struct, frozen=True):
     """The ``runs`` that one call hands over, and those that go on ``waiting``.
 
@@ -139,7 +158,7 @@ def next_hand_over(state: ConsumerState, count: int) -> HandOver:
     if (standing := standing_refusal(state)) is not None:
         return HandOver((), state.waiting, standing)
     taken, waiting = take(state.waiting, count, state.paused)
-    misplaced = state.first_misplaced(taken)
+    misplaced = first_misplaced(state, taken)
     end = len(taken) if misplaced is None else misplaced.at
     for index, run in enumerate(taken[:end]):
         if run.forbids_reset:
@@ -152,6 +171,34 @@ def next_hand_over(state: ConsumerState, count: int) -> HandOver:
         before = _up_to(end, taken, waiting, TruncatedLog(partition, misplacement))
         return replace(before, event=Truncated(partition, misplacement))
     return HandOver(taken[:end], (*taken[end:], *waiting), misplaced=misplaced)
+
+
+def misplacement(state: ConsumerState, run: Run, before: Run | None) -> Misplacement | None:
+    """Return where ``run`` begins too early; None where it does not.
+
+    ``before``: the run of its partition that is to be handed over before it.
+    """
+    row = state.row(run.partition)
+    expected = row.next if before is None else before.next_offset
+    if expected is None or run.first_offset >= expected or not (row.rejects_earlier or before):
+        return None
+    epoch = epoch_at(row.epochs, expected) if before is None else before.leader_epoch
+    return Misplacement(expected, epoch, run.first_offset, run.epochs[0][1])
+
+
+def first_misplaced(state: ConsumerState, taken: Sequence[Run]) -> MisplacedRun | None:
+    """Return the first run of ``taken``, which are to be handed over in this order, that begins too early."""
+    before: dict[InputPartition, Run] = {}
+    for index, run in enumerate(taken):
+        if run.is_error:
+            continue
+        found = misplacement(state, run, before.get(run.partition))
+        if found is not None:
+            row = state.row(run.partition)
+            were_read = run.partition in before or row.was_read
+            return MisplacedRun(index, run, found, were_read, row.may_be_sought_again)
+        before[run.partition] = run
+    return None
 
 
 def _up_to(end: int, taken: tuple[Run, ...], waiting: tuple[Run, ...], refusal: Refusal) -> HandOver:

@@ -38,7 +38,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from eos_client.core import membership_events as events
-from eos_client.core.model import NO_PARTITIONS, UNJOINED, GroupGeneration, Partitions, is_pattern
+from eos_client.core.model import (
+    NO_PARTITIONS,
+    UNJOINED,
+    GroupGeneration,
+    Partitions,
+    UnexpectedEventError,
+    is_pattern,
+)
 
 
 class MembershipState(NamedTuple):
@@ -96,7 +103,7 @@ class MembershipState(NamedTuple):
         return self.is_subscribed and not self.is_assigned_by_hand
 
     @property
-    def is_revoked_when_synced(self) -> bool:
+    def syncs_before_leaving(self) -> bool:
         """Whether its revoke callback can commit only under a synced generation (EPOCH_MOVED_BEFORE_REVOKE)."""
         return self.is_member_epoch
 
@@ -172,7 +179,7 @@ def next_state(state: MembershipState, event: events.MembershipEvent) -> Members
     """Return the state after ``event``. Pure; every change of a consumer's membership is a case here."""
     change = _CHANGES.get(type(event))
     if change is None:
-        raise TypeError(f"{event!r} is not an event of a consumer's membership")
+        raise UnexpectedEventError(f"{event!r} is not an event of a consumer's membership")
     return change(state, event)
 
 

@@ -10,6 +10,16 @@ from typing import NamedTuple
 import msgspec
 
 
+class UnexpectedEventError(Exception):
+    """A state machine has no row for what has happened: a mistake of this package, and none of the caller's."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}. This is a mistake of eos-client: end the process, and report this text. Nothing that was not "
+            "committed is lost or visible."
+        )
+
+
 class Outcome(Enum):
     """How one attempt to commit ended. Only what a broker confirmed is COMMITTED."""
 

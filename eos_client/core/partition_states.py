@@ -14,10 +14,10 @@ sought where the application's next record is. Facts that callbacks report are a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -29,29 +29,10 @@ from eos_client.core.model import (
     InputPartition,
     InputPositions,
     Partitions,
+    UnexpectedEventError,
 )
 from eos_client.core.partition_row import NO_OFFSET, PartitionRow, ResetPolicy, Start, StartPhase
 from eos_client.core.record_runs import Run, without_partitions
-
-
-class MisplacedRun(NamedTuple):
-    """The ``run`` at position ``at`` begins too early; ``were_read``: whether records of its partition precede it."""
-
-    at: int
-    run: Run
-    misplacement: Misplacement
-    were_read: bool
-    may_be_sought_again: bool
-
-    @property
-    def shows_truncation(self) -> bool:
-        """Whether the log was truncated and has grown again."""
-        return self.misplacement.shows_truncation(were_read=self.were_read)
-
-    def is_to_be_sought(self, end: int | None) -> bool:
-        """Whether its partition is sought once more; else the log ends too early. ``end``: of the log, if known."""
-        return self.may_be_sought_again and (end is None or end >= self.misplacement.expected)
-
 
 _BLANK = PartitionRow()
 _NO_ROWS: Mapping[InputPartition, PartitionRow] = MappingProxyType({})
@@ -85,7 +66,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     """Partitions of which records were handed over since the last ``Processed``."""
     waiting: tuple[Run, ...] = ()
     """What was fetched and is not handed over yet."""
-    departed: Partitions = NO_PARTITIONS
+    departed_in_call: Partitions = NO_PARTITIONS
     """Partitions that have left during the library call under way."""
     all_are_paused: bool = False
     """Every partition is paused for a while."""
@@ -255,38 +236,12 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         found = ((p, self.rows[p].truncation) for p in self.stopping)
         return {p: truncation for p, truncation in found if truncation is not None}
 
-    def misplacement(self, run: Run, before: Run | None) -> Misplacement | None:
-        """Return where ``run`` begins too early; None where it does not.
-
-        ``before``: the run of its partition that is to be handed over before it.
-        """
-        row = self.row(run.partition)
-        expected = row.next if before is None else before.next_offset
-        if expected is None or run.first_offset >= expected or not (row.rejects_earlier or before):
-            return None
-        epoch = epoch_at(row.epochs, expected) if before is None else before.leader_epoch
-        return Misplacement(expected, epoch, run.first_offset, run.epochs[0][1])
-
-    def first_misplaced(self, taken: Sequence[Run]) -> MisplacedRun | None:
-        """Return the first run of ``taken``, which are to be handed over in this order, that begins too early."""
-        before: dict[InputPartition, Run] = {}
-        for index, run in enumerate(taken):
-            if run.is_error:
-                continue
-            misplacement = self.misplacement(run, before.get(run.partition))
-            if misplacement is not None:
-                row = self.row(run.partition)
-                were_read = run.partition in before or row.was_read
-                return MisplacedRun(index, run, misplacement, were_read, row.may_be_sought_again)
-            before[run.partition] = run
-        return None
-
 
 def next_state(state: ConsumerState, event: events.PartitionEvent) -> ConsumerState:
     """Return the state after ``event``. Pure; every change of a consumer's state is a case here."""
     change = _CHANGES.get(type(event))
     if change is None:
-        raise TypeError(f"{event!r} is not an event of a consumer's partitions")
+        raise UnexpectedEventError(f"{event!r} is not an event of a consumer's partitions")
     return _without_void_ends(change(state, event))
 
 
@@ -397,7 +352,7 @@ def _retained(state: ConsumerState, event: events.Retained) -> ConsumerState:
 def _departed(state: ConsumerState, event: events.Departed) -> ConsumerState:
     state = _without_waiting(state, event.partitions)
     state = _each(state, event.partitions & state.rows.keys(), PartitionRow.departed)
-    return replace(state, departed=state.departed | event.partitions)
+    return replace(state, departed_in_call=state.departed_in_call | event.partitions)
 
 
 def _started_anew(state: ConsumerState, partitions: Partitions) -> ConsumerState:
@@ -453,9 +408,9 @@ def _log_end_found(state: ConsumerState, event: events.LogEndFound) -> ConsumerS
 
 
 def _fetched(state: ConsumerState, event: events.Fetched) -> ConsumerState:
-    if not state.unsettled and not state.departed:
+    if not state.unsettled and not state.departed_in_call:
         return replace(state, waiting=(*state.waiting, *event.runs))
-    ours = without_partitions(event.runs, state.departed)
+    ours = without_partitions(event.runs, state.departed_in_call)
     if len(ours) < len(event.runs):
         state = _begin_again(state)
     changed: dict[InputPartition, PartitionRow] = {}
@@ -484,7 +439,7 @@ def _begin_again(state: ConsumerState) -> ConsumerState:
 
     librdkafka keeps its old position. If that is the end of the log, no record arrives that would reveal the gap.
     """
-    back = frozenset(p for p in state.departed if state.row(p).is_assigned and not state.row(p).is_withheld)
+    back = frozenset(p for p in state.departed_in_call if state.row(p).is_assigned and not state.row(p).is_withheld)
     chosen = frozenset(p for p in back if state.row(p).start is None and state.row(p).next is not None)
     state = _each(state, chosen, lambda row: replace(row, needs_seek=True))
     return _started_anew(state, back - chosen)
@@ -661,7 +616,7 @@ _CHANGES: Mapping[type, Callable[[ConsumerState, Any], ConsumerState]] = {
     events.CallBegan: lambda state, _: replace(state, call_is_unfinished=True),
     events.CallEnded: lambda state, _: replace(state, call_is_unfinished=False),
     events.Closed: lambda state, _: replace(state, waiting=()),
-    events.LibraryCallBegan: lambda state, _: replace(state, departed=NO_PARTITIONS),
+    events.LibraryCallBegan: lambda state, _: replace(state, departed_in_call=NO_PARTITIONS),
     events.Assigned: _assigned,
     events.AssignedByHand: _assigned_by_hand,
     events.UnassignedByHand: _unassigned_by_hand,

@@ -19,6 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from eos_client.core.model import UnexpectedEventError
+
 
 class Phase(Enum):
     """The step that is under way, or where the transaction rests between two calls."""
@@ -128,10 +130,6 @@ class Transition:
 
     to: Phase
     act: Act = Act.NOTHING
-
-
-class UnexpectedEventError(Exception):
-    """The table has no row for this event in this phase: a mistake of this package."""
 
 
 AT_REST = (Phase.IDLE, Phase.OPEN, Phase.HELD)

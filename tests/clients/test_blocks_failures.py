@@ -9,6 +9,11 @@ from unittest import mock
 import pytest
 
 from eos_client import Outcome
+from eos_client.clients import transaction_session
+from eos_client.core import transaction_lifecycle
+from eos_client.core.forced_ends import ForcedEnd
+from eos_client.core.model import UnexpectedEventError
+from eos_client.core.transaction_lifecycle import TRANSITIONS, Phase, TransactionEvent
 from eos_client.errors import (
     AbortableError,
     ClusterUnavailableError,
@@ -457,3 +462,31 @@ def test_a_read_that_fails_before_it_fetches_fails_its_block(stage, monkeypatch,
             getattr(consumer, call)(timeout=0.1)
     assert txn.outcome is Outcome.ABORTED
     assert stage.outputs == []
+
+
+def test_an_event_without_a_row_ends_the_block_with_an_error_of_its_own_and_commits_nothing(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    txn = producer.transaction(consumer)
+    lacking = {row: to for row, to in TRANSITIONS.items() if row != (Phase.SERVING, TransactionEvent.SERVED)}
+
+    def block():
+        with txn:
+            for record in stage.collect(consumer, 4):
+                txn.produce(SINK, record.value())
+
+    is_told = pytest.raises(
+        UnexpectedEventError, match=r"serving cannot meet 'served'\. This is a mistake of eos-client"
+    )
+    with mock.patch.object(transaction_lifecycle, "TRANSITIONS", lacking), is_told:
+        block()
+    assert stage.outputs == []
+    assert txn.outcome is not Outcome.COMMITTED
+
+
+def test_a_rebalance_ends_work_only_by_an_end_that_it_knows(stage):
+    session = stage.producer().session(stage.subscribed())
+    with (
+        mock.patch.object(transaction_session, "end_at_revocation", return_value=ForcedEnd.LEAVE_UNKNOWN),
+        pytest.raises(UnexpectedEventError, match="a rebalance cannot end work by 'leave unknown'"),
+    ):
+        session.commit_before_revoke(frozenset())

@@ -33,7 +33,7 @@ from eos_client.core.membership_events import (
     Synced,
 )
 from eos_client.core.membership_states import MembershipState, next_state
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions
+from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions, UnexpectedEventError
 
 SESSION_S = 10.0
 ALL = frozenset(InputPartition("orders", number) for number in range(3))
@@ -54,7 +54,7 @@ def after(*told: Any, state: MembershipState = CLASSIC) -> MembershipState:
 
 
 def test_what_is_no_event_is_refused():
-    with pytest.raises(TypeError, match="is not an event of a consumer's membership"):
+    with pytest.raises(UnexpectedEventError, match="is not an event of a consumer's membership"):
         next_state(CLASSIC, "assigned")  # type: ignore[arg-type]
 
 
@@ -193,8 +193,8 @@ def test_only_a_callback_can_add_partitions_that_the_group_did_not_give(given, i
 
 
 def test_a_member_epoch_is_synced_before_a_revocation():
-    assert KIP_848.is_revoked_when_synced
-    assert not CLASSIC.is_revoked_when_synced
+    assert KIP_848.syncs_before_leaving
+    assert not CLASSIC.syncs_before_leaving
 
 
 def partitions_of(*topics):

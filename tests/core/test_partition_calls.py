@@ -47,8 +47,8 @@ def test_a_call_is_under_way_until_it_has_ended():
 
 def test_what_left_is_known_until_the_next_library_call():
     state = after(Departed(ONLY), Departed(frozenset({P1})))
-    assert state.departed == BOTH
-    assert not after(LibraryCallBegan(), state=state).departed
+    assert state.departed_in_call == BOTH
+    assert not after(LibraryCallBegan(), state=state).departed_in_call
 
 
 def test_after_an_interrupted_call_what_was_read_goes_on():

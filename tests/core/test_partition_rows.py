@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
+from eos_client.core.model import UnexpectedEventError
 from eos_client.core.partition_events import Departed
 from eos_client.core.partition_row import BEGINNING, PartitionRow, ResetPolicy
 from eos_client.core.partition_states import ConsumerState, next_state
@@ -13,7 +14,7 @@ from tests.core.partition_language import BOTH, END, after, reading, settled
 
 
 def test_what_is_no_event_is_refused():
-    with pytest.raises(TypeError, match="not an event"):
+    with pytest.raises(UnexpectedEventError, match="not an event"):
         next_state(ConsumerState(), "Fetched")  # type: ignore[arg-type]
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from eos_client.core.hand_over import first_misplaced, misplacement
 from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.model import CommittedOffset
 from eos_client.core.partition_events import (
@@ -178,30 +181,30 @@ def test_a_truncated_log_is_known_until_its_partition_leaves():
 
 @pytest.mark.parametrize(("first", "is_misplaced"), [(19, True), (20, False), (21, False)])
 def test_records_before_the_next_one_are_misplaced(first, is_misplaced):
-    misplacement = after(handed(run(P0, 20, 20, 3)), state=reading(P0)).misplacement(run(P0, first, 30, 4), None)
-    assert misplacement == (Misplacement(20, 3, 19, 4) if is_misplaced else None)
+    found = misplacement(after(handed(run(P0, 20, 20, 3)), state=reading(P0)), run(P0, first, 30, 4), None)
+    assert found == (Misplacement(20, 3, 19, 4) if is_misplaced else None)
 
 
 def test_before_a_seek_is_done_nothing_is_misplaced():
     state = after(Aborted(), state=reading(P0))
-    assert state.misplacement(run(P0, 5, 6), None) is None
+    assert misplacement(state, run(P0, 5, 6), None) is None
 
 
 def test_without_a_known_next_offset_nothing_is_misplaced():
-    assert after(Assigned(ONLY)).misplacement(run(P0, 5, 6), None) is None
+    assert misplacement(after(Assigned(ONLY)), run(P0, 5, 6), None) is None
 
 
 def test_records_before_the_run_ahead_of_them_are_misplaced():
     state = after(*started(P0), Fetched((run(P0, 10, 12, 1),)))
-    found = state.misplacement(run(P0, 3, 4, 2), run(P0, 10, 12, 1))
+    found = misplacement(state, run(P0, 3, 4, 2), run(P0, 10, 12, 1))
     assert found == Misplacement(12, 1, 3, 2)
-    assert state.misplacement(run(P0, 12, 14), run(P0, 10, 12)) is None
+    assert misplacement(state, run(P0, 12, 14), run(P0, 10, 12)) is None
 
 
 @pytest.mark.parametrize("between", [(), (error_event(P0),), (error_event(P0, leaves=True),), (run(P1, 20, 22),)])
 def test_the_first_run_that_begins_too_early_is_found_behind_events_too(between):
     taken = (run(P0, 20, 30), *between, run(P0, 25, 31), run(P0, 3, 4))
-    found = settled(P0, P1).first_misplaced(taken)
+    found: Any = first_misplaced(settled(P0, P1), taken)
     assert (found.at, found.run, found.misplacement.expected, found.were_read) == (
         len(taken) - 2,
         taken[-2],
@@ -213,7 +216,7 @@ def test_the_first_run_that_begins_too_early_is_found_behind_events_too(between)
 @pytest.mark.parametrize("was_read", [False, True])
 def test_whether_records_were_read_before_a_run_that_begins_too_early(was_read):
     state = settled(P0) if was_read else after(Chosen(P0, 20), Sought(P0, 20), PutBack((run(P0, 20, 21),)))
-    found = state.first_misplaced((error_event(P0), run(P0, 5, 6)))
+    found: Any = first_misplaced(state, (error_event(P0), run(P0, 5, 6)))
     assert (found.at, found.were_read) == (1, was_read)
 
 
@@ -222,11 +225,14 @@ def test_whether_records_were_read_before_a_run_that_begins_too_early(was_read):
 )
 def test_a_misplaced_partition_is_sought_again_unless_its_log_ends_too_early(attempts, end, is_sought):
     state = after(*[Misplaced(P0), Sought(P0, 20)] * attempts, state=settled(P0))
-    assert state.first_misplaced((run(P0, 5, 6),)).is_to_be_sought(end) is is_sought
+    found: Any = first_misplaced(state, (run(P0, 5, 6),))
+    assert found.is_to_be_sought(end) is is_sought
 
 
 def test_runs_that_follow_each_other_are_not_misplaced():
-    assert settled(P0, P1).first_misplaced((run(P0, 20, 22), error_event(P0), run(P1, 20, 21), run(P0, 22, 23))) is None
+    assert (
+        first_misplaced(settled(P0, P1), (run(P0, 20, 22), error_event(P0), run(P1, 20, 21), run(P0, 22, 23))) is None
+    )
 
 
 def test_nothing_is_committed_of_a_replaced_topic():

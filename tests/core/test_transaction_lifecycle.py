@@ -13,6 +13,7 @@ import pytest
 
 from eos_client.core import transaction_lifecycle
 from eos_client.core.error_codes import INTERRUPTED
+from eos_client.core.model import UnexpectedEventError
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
 from eos_client.core.transaction_lifecycle import (
     AT_REST,
@@ -26,7 +27,6 @@ from eos_client.core.transaction_lifecycle import (
     TransactionLifecycle,
     TransactionState,
     Transition,
-    UnexpectedEventError,
     next_state,
     shown_by_error,
 )

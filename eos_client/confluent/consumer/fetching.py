@@ -61,7 +61,7 @@ class Fetching:
         """
         table, membership, guard = self._table, self._membership, self._library.guard
         membership.record_call_time()
-        if table.state.departed:
+        if table.state.departed_in_call:
             table.tell(LibraryCallBegan())
         # Only an empty queue syncs a generation (core/membership_states.py): during a backlog none needs to be read.
         if read_before is None and self._queue_was_emptied:
@@ -81,8 +81,8 @@ class Fetching:
 
     def _receive(self, fetched: list[Run]) -> None:
         table, starts = self._table, self._starts
-        if table.state.unsettled or table.state.departed:
-            starts.find_due(without_partitions(fetched, table.state.departed))
+        if table.state.unsettled or table.state.departed_in_call:
+            starts.find_due(without_partitions(fetched, table.state.departed_in_call))
         table.tell(Fetched(tuple(fetched)))
         table.perform_due()
 
