@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, SupportsIndex, TypeVar, cast
 
-from eos_client.clients.input_events import InputEvents, MissingTopics, UnmatchedPatterns
+from eos_client.clients.input_events import InputEvents, LagReport, MissingTopics, UnmatchedPatterns
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction_session import TransactionSession
@@ -19,7 +19,6 @@ from eos_client.confluent.call_marks import enter
 from eos_client.confluent.client_library import Consumer, nothing_inherited
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import TopicPartition
-from eos_client.confluent.consumer.plain_offsets import PlainUse
 from eos_client.confluent.consumer.safe_close import close_in_time
 from eos_client.confluent.failures.client_failures import not_to_be_copied
 from eos_client.confluent.failures.consumer_failures import read_after_close
@@ -38,14 +37,13 @@ from eos_client.core.model import InputPartition
 from eos_client.core.partition_events import (
     ErrorsTaken,
 )
-from eos_client.core.partition_states import ConsumerState
+from eos_client.core.partition_states import ConsumerState, next_state
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from eos_client.listeners.compose import RebalanceCallback
 from eos_client.observe import (
     ClientReported,
     Counters,
     EventHook,
-    LagMeasured,
     PartitionsStartedAtEnd,
     log_event,
     safe_hook,
@@ -143,9 +141,9 @@ class EosConsumer(Consumer):
         self._table = self.adapter.table
         self._plain = PlainCommits(self.adapter, hook, clock, application_on_commit)
         self._events = InputEvents(self.adapter, hook)
+        self._lag = LagReport(self.adapter, hook)
         self._missing = MissingTopics(self.adapter, (), clock)
         self._unmatched = UnmatchedPatterns(self.adapter, (), hook, clock)
-        self._lag_reported: dict[InputPartition, int] = {}
         self.open_work = OpenWork(self.adapter, self._plain, hook, clock)
         self._ownership = ownership
         self._close_begun: Completion | None = None
@@ -208,7 +206,7 @@ class EosConsumer(Consumer):
         """Return records, and leave the state in which the application has them to `_hands_over`."""
         self.adapter.require_not_leaving()
         self.open_work.resolve_pending()
-        self._report_lag()
+        self._lag.report()
         if skipped := self.adapter.starts.take_skipped_by_latest():
             self._hook(PartitionsStartedAtEnd(offsets_before=skipped))
         if not self._membership.has_left:
@@ -224,30 +222,12 @@ class EosConsumer(Consumer):
             if session is not None and session.state.needs_resume:
                 session.callback_failure.raise_once()  # of a step in a revoke callback of this very call
         found = self._deserializers.records(records)
-        self._state_with_records = self.adapter.handed_over(hand_over)
+        self._state_with_records = next_state(self._table.state, self.adapter.record_hand_over(hand_over))
         return found
 
     def _require_not_closed(self) -> None:
         if self._membership.has_left:
             raise read_after_close()
-
-    def _report_lag(self) -> None:
-        """Report the lag of the group's offsets if librdkafka has delivered statistics since the last call.
-
-        Partitions of which nothing was handed over since they were assigned are left out. Nothing is reported where
-        the application commits by itself: this consumer does not see those commits.
-        """
-        ends = self._library.take_stable_ends()
-        if ends is None or PlainUse.METADATA in self.adapter.plain.uses:
-            return
-        state = self._table.state
-        first_offsets = {partition: position.first_offset for partition, position in state.owned_positions.items()}
-        committed = {**state.next_offsets, **first_offsets}
-        known = self._membership.state.assigned & committed.keys() & ends.keys()
-        lag = {p: max(0, ends[p] - committed[p]) for p in known if committed[p] >= 0}
-        if lag and lag != self._lag_reported:
-            self._lag_reported = lag
-            self._hook(LagMeasured(records=lag))
 
     def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> tuple[list[Any], HandOver]:
         deadline = math.inf if timeout < 0 else self._clock() + timeout

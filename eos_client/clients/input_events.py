@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
+from eos_client.confluent.consumer.plain_offsets import PlainUse
 from eos_client.confluent.diagnosis import unreachable
 from eos_client.confluent.failures.client_failures import lacks_credentials
 from eos_client.confluent.failures.consumer_failures import event_code, input_error
@@ -16,7 +17,7 @@ from eos_client.core.error_events import ErrorEvent, EventMeaning, meaning_of
 from eos_client.core.model import InputPartition, is_pattern
 from eos_client.core.whole_patterns import is_known_to_python, no_match, unmatched
 from eos_client.errors import ClusterUnavailableError
-from eos_client.observe import ClientReported, EventHook
+from eos_client.observe import ClientReported, EventHook, LagMeasured
 from eos_client.ports import Clock
 
 _ANSWER_LIMIT_S = 1.0
@@ -172,3 +173,30 @@ class UnmatchedPatterns:
             for pattern in sorted(missing - self._reported):
                 self._hook(ClientReported(client="consumer", error=no_match(pattern, topics)))
         self._reported = missing
+
+
+class LagReport:
+    """Reports the lag of the group's offsets from librdkafka's statistics."""
+
+    def __init__(self, consumer: ConfluentConsumer, hook: EventHook) -> None:
+        self._consumer = consumer
+        self._hook = hook
+        self._reported: dict[InputPartition, int] = {}
+
+    def report(self) -> None:
+        """Report the lag if librdkafka has delivered statistics since the last call, and it has changed.
+
+        Partitions of which nothing was handed over since they were assigned are left out. Nothing is reported where
+        the application commits by itself: this consumer does not see those commits.
+        """
+        ends = self._consumer.library.take_stable_ends()
+        if ends is None or PlainUse.METADATA in self._consumer.plain.uses:
+            return
+        state = self._consumer.state
+        first_offsets = {partition: position.first_offset for partition, position in state.owned_positions.items()}
+        committed = {**state.next_offsets, **first_offsets}
+        known = self._consumer.membership.state.assigned & committed.keys() & ends.keys()
+        lag = {p: max(0, ends[p] - committed[p]) for p in known if committed[p] >= 0}
+        if lag and lag != self._reported:
+            self._reported = lag
+            self._hook(LagMeasured(records=lag))

@@ -240,7 +240,7 @@ def test_a_handler_that_calls_a_client_loses_and_doubles_nothing(act: str, lets_
 def test_a_handler_does_not_pause_resume_or_subscribe_inside_a_call(act: str, monkeypatch: pytest.MonkeyPatch) -> None:
     application = Application(act, lets_out=False)
     assert application.consumer.poll(5.0)
-    monkeypatch.setattr(application.consumer, "_report_lag", application.handler)
+    monkeypatch.setattr(application.consumer._lag, "report", application.handler)
     application.consumer.poll(0.0)
     assert len(application.refusals) == 1
 

@@ -62,7 +62,7 @@ from eos_client.core.partition_events import (
     WorkTakenBack,
 )
 from eos_client.core.partition_row import BEGINNING
-from eos_client.core.partition_states import ConsumerState, next_state
+from eos_client.core.partition_states import ConsumerState
 from eos_client.core.passed_offsets import passed_before_a_record, passed_runs, positions_to_read
 from eos_client.core.record_runs import Run, message_count, runs
 from eos_client.errors import ClientClosedError
@@ -212,13 +212,12 @@ class ConfluentConsumer:
             return refusal.given_committed(self.library.committed_offsets([refusal.partition]))
         return refusal
 
-    def handed_over(self, hand_over: HandOver) -> ConsumerState:
-        """Record when work began, and whether events are handed over; return the state that the call assigns last."""
+    def record_hand_over(self, hand_over: HandOver) -> HandedOver:
+        """Record when work began, and whether events are handed over; return the event that ends the call."""
         self.has_handed_over_errors = hand_over.has_errors
         if hand_over.runs and not self.table.state.positions:
             self.work_since = self._clock()
-        handed_over = HandedOver(hand_over.runs, hand_over.waiting, self.membership.state.synced_generation)
-        return next_state(self.table.state, handed_over)
+        return HandedOver(hand_over.runs, hand_over.waiting, self.membership.state.synced_generation)
 
     @owned(claims=True)
     def hand_over_passed(self) -> bool:
@@ -229,7 +228,7 @@ class ConfluentConsumer:
         """
         self.fetching.begin_call()
         passed = self._passed_runs()
-        self.table.state = self.handed_over(HandOver(passed, self.table.state.waiting))
+        self.table.tell(self.record_hand_over(HandOver(passed, self.table.state.waiting)))
         return bool(passed)
 
     def _passed_runs(self) -> tuple[Run, ...]:
@@ -258,11 +257,12 @@ class ConfluentConsumer:
         if isinstance(partition, TopicPartition):  # what is none is refused by the library
             _refuse_unknown_offset(partition)
         self.library.raw.seek(partition)
-        key, state = input_partition(partition), self.table.state
+        key, chosen = input_partition(partition), _choice(partition)
         if partition.offset >= 0 or partition.offset == BEGINNING:
             self.plain.take_back(key, partition.offset)
-            state = next_state(state, WorkTakenBack(key, partition.offset))
-        self.table.state = next_state(state, _choice(partition))
+            self.table.tell(WorkTakenBack(key, partition.offset), chosen)
+        else:
+            self.table.tell(chosen)
         self.table.resume_due()
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
@@ -356,7 +356,7 @@ class ConfluentConsumer:
 
     def _sync_before_leaving(self) -> None:
         has_open_work = bool(self.table.state.owned_positions) and not self.membership.in_callback
-        if has_open_work and self.membership.state.is_revoked_when_synced:
+        if has_open_work and self.membership.state.syncs_before_leaving:
             self.fetching.serve_callbacks(drain=True)
 
     # -- the assignment, as the application changes it ---------------------------------------------------------------

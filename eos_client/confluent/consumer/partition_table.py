@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any, TypeVar
 
 import tenacity
@@ -31,16 +32,19 @@ _SEEK_AGAIN_S = 0.05
 
 
 class PartitionTable:
-    """``state`` is replaced by one assignment; `perform_due` tells the library what follows from it."""
+    """``state`` is replaced by one assignment; `perform_due` tells the library what follows from it.
+
+    `tell` replaces it, and as the last step of a call that hands records over, `EosConsumer` does.
+    """
 
     def __init__(self, library: LibraryConsumer, clock: Clock) -> None:
         self._library = library
         self._clock = clock
         self.state = ConsumerState(reset_policy=library.reset_policy)
 
-    def tell(self, event: PartitionEvent) -> None:
-        """Apply ``event`` to the state."""
-        self.state = next_state(self.state, event)
+    def tell(self, *events: PartitionEvent) -> None:
+        """Apply ``events``, one after the other, by one assignment."""
+        self.state = reduce(next_state, events, self.state)
 
     def ended_by(self, refusal: E) -> E:
         """End the call, which hands over nothing because of ``refusal``; returns that, to be raised."""
