@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eos_client.clients.commit_attempts import CommitAttempts
+from eos_client.clients.gate_rulings import GateRulings
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -26,7 +26,7 @@ class OpenWork:
         self._consumer = consumer
         self.session: TransactionSession | None = None
         self._plain = plain
-        self._starts = CommitAttempts(consumer, hook, clock)
+        self._starts = GateRulings(consumer, hook, clock)
 
     # -- whose work it is --------------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ class OpenWork:
                 "the end of this consumer's last block was interrupted, and only its own producer can finish it: enter "
                 "the next block with that one, or close it, after which the records are consumed again"
             )
-        must_fail = before is not None and before.take_next_block_must_fail()
+        must_fail = before is not None and before.take_failure_of_next_block()
         if self._consumer.take_unreported_loss() or must_fail:
             session.fail_next_block("records that were handed over before this block come again, or went elsewhere")
         self.session = session

@@ -16,8 +16,8 @@ from eos_client import errors
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.call_guard import CallGuard, beside_open_work
 from eos_client.clients.callback_failure import CallbackFailure
-from eos_client.clients.commit_attempts import CommitAttempts
 from eos_client.clients.endings import Endings
+from eos_client.clients.gate_rulings import GateRulings
 from eos_client.clients.long_steps import EndedMeanwhileError, while_polling
 from eos_client.clients.recovery import Recovery
 from eos_client.clients.refused_letters import LettersOfBlocks
@@ -36,7 +36,15 @@ from eos_client.core.forced_ends import (
     end_at_departure,
     end_at_revocation,
 )
-from eos_client.core.model import InputPartition, InputPositions, Outcome, Partitions, format_partitions, record_count
+from eos_client.core.model import (
+    InputPartition,
+    InputPositions,
+    Outcome,
+    Partitions,
+    UnexpectedEventError,
+    format_partitions,
+    record_count,
+)
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import (
     Act,
@@ -51,13 +59,13 @@ from eos_client.ports import Clock, MembershipSnapshot
 
 T = TypeVar("T")
 
-_START_IS_REPEATED = {
-    errors.AbortableError: "the group or a broker has refused the offsets now",
-    errors.RebuildProducerError: "another handle commits them",
-    errors.TransactionStateError: "the application has not called init_transactions(): the next call does that",
-    errors.WrongThreadError: "another thread uses the producer at this moment",
-}
-"""After these, each with its reason, ``commit_starts`` is called again with the next records."""
+_START_IS_REPEATED = (
+    errors.AbortableError,  # the group or a broker has refused the offsets now
+    errors.RebuildProducerError,  # another handle commits them
+    errors.TransactionStateError,  # the application has not called init_transactions(): the next call does that
+    errors.WrongThreadError,  # another thread uses the producer at this moment
+)
+"""After these, ``commit_starts`` is called again with the next records."""
 
 
 class TransactionSession:
@@ -91,7 +99,7 @@ class TransactionSession:
         self.outputs = TransactionOutputs(producer, serializers, self._lifecycle, self._begin_for_output)
         self._steps = StepState(clock())
         self._token = AttemptToken(secrets.token_hex(6))
-        self._commit_attempts = CommitAttempts(consumer, hook, clock, of_transaction=True)
+        self._rulings = GateRulings(consumer, hook, clock, of_transaction=True)
         self._recovery = Recovery(consumer, producer, hook, counters, clock)
         self._acts = self._methods_by_act()
         self.callback_failure = CallbackFailure()
@@ -131,7 +139,7 @@ class TransactionSession:
         """Whether an end was interrupted that both clients can still finish: the rewind may be due, or its report."""
         return self._has_unreported_end and not (self.is_over or self.consumer.membership.state.is_closed)
 
-    def take_next_block_must_fail(self) -> bool:
+    def take_failure_of_next_block(self) -> bool:
         """Return, once, whether the application may hold records that come again, which the next block must not write.
 
         The close of the producer, or a rebalance, has failed the block that would come next.
@@ -153,7 +161,7 @@ class TransactionSession:
     @property
     def is_held(self) -> bool:
         """Whether the gate has skipped a commit of the open work, to which more may have been added since."""
-        return self._commit_attempts.is_held
+        return self._rulings.is_held
 
     @property
     def _has_unreported_end(self) -> bool:
@@ -277,7 +285,7 @@ class TransactionSession:
         try:
             with self.producer.library.callback_errors.deferred(until_later=True):
                 self.call_guard.run_transaction_step(lambda: self._run(TransactionEvent.COMMIT_STARTS, steps))
-        except tuple(_START_IS_REPEATED) as error:
+        except _START_IS_REPEATED as error:
             steps.abort_reason = f"the start offsets were not committed: {error}"
             return str(error)
         return None
@@ -444,8 +452,10 @@ class TransactionSession:
                 # A block aborts by itself, as soon as the error has left it.
                 ending = None if self.block.is_open else self._keeping_failure(aborting)
                 self._fail_block(reason)
-            case _:
+            case ForcedEnd.NONE:
                 return
+            case _:
+                raise UnexpectedEventError(f"a rebalance cannot end work by {end.value!r}")
         if not self.call_guard.is_working:
             self.endings.forced = ending
 
@@ -565,8 +575,8 @@ class TransactionSession:
 
     def _ruling(self, *, inside_revoke: bool) -> tuple[CommitRuling, MembershipSnapshot]:
         if inside_revoke:
-            return self._commit_attempts.decide(self.consumer.positions)
-        return self._commit_attempts.decide_and_wait(
+            return self._rulings.decide(self.consumer.positions)
+        return self._rulings.decide_and_wait(
             lambda: self.consumer.positions, is_still_due=self._is_deciding, on_skip=self.endings.count_skipped
         )
 
@@ -711,7 +721,7 @@ class TransactionSession:
     def _record_held(self, steps: StepState) -> None:
         ruling, snapshot = needed(steps.decided)
         self.endings.count_skipped()
-        self._commit_attempts.record_skip(ruling, snapshot)
+        self._rulings.record_skip(ruling, snapshot)
         self.endings.record(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
 
     def _rewind(self, *, inside_revoke: bool) -> None:
@@ -724,4 +734,4 @@ class TransactionSession:
         """Record that no work is open any more."""
         self.consumer.gate.tell(WorkEnded())
         self.outputs.clear()
-        self._commit_attempts.end_hold()
+        self._rulings.end_hold()

@@ -7,7 +7,7 @@ from unittest.mock import Mock, call
 import pytest
 
 from eos_client import EosConsumer
-from eos_client.clients.commit_attempts import CommitAttempts
+from eos_client.clients.gate_rulings import GateRulings
 from eos_client.clients.long_steps import EndedMeanwhileError
 from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule, GateSettings, RevocationEnded
 from eos_client.testing.simulator import BrokerSettings
@@ -36,7 +36,7 @@ class Restless:
         wait_for(lambda: consumer.poll(1.0), "the record", timeout_s=60.0, clock=self.cluster.clock)
         self.adapter, self.gate = consumer.adapter, consumer.gate
         self.positions = self.adapter.positions
-        self.attempts = CommitAttempts(self.adapter, lambda _: None, self.cluster.clock)
+        self.attempts = GateRulings(self.adapter, lambda _: None, self.cluster.clock)
 
     def _moved(self, raw: Any) -> Any:
         if raw.memberid():
