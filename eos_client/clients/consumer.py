@@ -96,7 +96,7 @@ class EosConsumer(Consumer):
     owners start there too. An ``on_assign`` that assigns an offset of its own wins, and then nothing is committed. A
     position that retention has deleted goes on at the start of the log. ``poll`` and ``consume`` raise
     InputPositionError for a position beyond the end of the log, and with ``auto.offset.reset=error`` for one that is
-    missing or was deleted. So it is with a position that the application has chosen by ``seek`` or ``assign``.
+    missing or was deleted. They raise the same for a position that the application has set by ``seek`` or ``assign``.
 
     ``key.deserializer`` and ``value.deserializer`` are those of ``confluent_kafka.DeserializingConsumer``, but here
     ``consume`` works too, and it is ``key()`` and ``value()`` of a record that raise InputUnreadableError.

@@ -66,9 +66,9 @@ class OpenWork:
         if uses := self._consumer.plain.uses:
             is_start_alone = uses == [PlainUse.START]
             raise misplaced_call(
-                f"transaction() with a consumer that {', and '.join(use.value for use in uses)}: served after a block, "
-                "such offsets would move the group's committed offsets backwards. Build another consumer of the same "
-                "group for blocks"
+                f"transaction() with a consumer that {', and '.join(use.value for use in uses)}: a late "
+                "copy of such offsets could arrive after a block and move the group's committed offsets backwards. "
+                "Build another consumer of the same group for blocks"
                 + (", and call producer.transaction(consumer) before its first poll()" * is_start_alone)
             )
 

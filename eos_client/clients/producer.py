@@ -138,9 +138,9 @@ class EosProducer(Producer):
         From this call on the consumer's offsets are committed by blocks alone, until it is closed. With
         ``auto.offset.reset=latest`` make it before the first ``poll``.
 
-        Raises TransactionStateError while either client has open work with another one, or a block's end with it that
-        was interrupted, and for a consumer that has committed plainly, has a commit pending or has handed out
-        ``consumer_group_metadata()``: build another one.
+        Raises TransactionStateError while either client has open work, or an interrupted end of a block, with another
+        partner. Raises it as well for a consumer whose offsets can reach the group outside blocks, because it has
+        committed plainly, has a commit pending or has handed out ``consumer_group_metadata()``: build another one.
         Entering the block raises it inside another block, inside a rebalance callback, beside a transaction that
         ``begin_transaction()`` began, and for a consumer that has not subscribed: only a group's membership fences its
         offsets. Raises ConfigurationError when ``transaction.timeout.ms`` is shorter than the consumer's gate may hold

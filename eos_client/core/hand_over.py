@@ -1,8 +1,7 @@
 """Decides what a call hands over to the application, or why it hands over nothing.
 
-`next_hand_over` judges the runs that wait, in their order. A run that may not be handed over stops those after it, but
-not those before it: they are handed over first, and a later call, which meets that run first, is refused. What stops
-everything, the runs before it too, is a `standing_refusal`.
+`next_hand_over` judges the runs that wait, in their order. The runs before a run that may not be handed over are handed
+over. The next call begins at that run and is refused. What stops everything is a `standing_refusal`.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ class LostConnections(msgspec.Struct, frozen=True, gc=False):
     def overtakes_offsets(self, since: int) -> bool:
         """Whether a late copy of a transaction's first offsets, sent at ``since`` losses, could take back others.
 
-        A log that is not understood does not count: no transaction at all could send offsets twice.
+        A log in an unknown format counts as no loss here. Otherwise every transaction that sends offsets a second time
+        would be refused.
         """
         return self.losses > since

@@ -6,8 +6,8 @@ committed offset.
 
 A rewind that is decided inside a rebalance callback is sought once the client library's call has returned. That call
 may return records from before the rewind, which are dropped while ``needs_seek``. librdkafka's ``seek`` itself discards
-all that was fetched before. Should records at or beyond ``fetched_up_to`` come first all the same, the library is not
-where it was sought: they are dropped, too, and the partition is sought again.
+all that was fetched before. If the first record after a seek is at or beyond ``fetched_up_to``, the seek did not take
+effect: the records are dropped, and the partition is sought again.
 """
 
 from __future__ import annotations

@@ -461,7 +461,7 @@ def _choice(partition: TopicPartition) -> Chosen:
 
 
 def _refuse_unknown_offset(partition: TopicPartition) -> None:
-    """Raise ValueError for a seek to an offset of which it is not known which records come again.
+    """Raise ValueError for a seek to a logical offset that does not say which records come again.
 
     librdkafka (2.16) refuses OFFSET_STORED itself and reads nothing more of the partition, and takes OFFSET_INVALID for
     what ``auto.offset.reset`` says.
