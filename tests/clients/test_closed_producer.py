@@ -237,7 +237,7 @@ def test_a_handler_inside_a_poll_may_not_close_the_producer(stage: Any) -> None:
     """The poll is about to hand records over, and the abort of held work would be overwritten by that."""
     producer, consumer = stage.producer(), stage.subscribed()
     hold(stage, producer, consumer, 2)
-    hand_over, refused = consumer.adapter.handed_over, []
+    hand_over, refused = consumer.adapter.record_hand_over, []
 
     def struck(delivery: Any) -> Any:
         with pytest.raises(TransactionStateError, match=r"close\(\) inside a call of its consumer") as told:
@@ -245,7 +245,7 @@ def test_a_handler_inside_a_poll_may_not_close_the_producer(stage: Any) -> None:
         refused.append(told.value)
         return hand_over(delivery)
 
-    with mock.patch.object(consumer.adapter, "handed_over", struck):
+    with mock.patch.object(consumer.adapter, "record_hand_over", struck):
         stage.wait_for(lambda: refused, lambda: consumer.poll(0.1))
     producer.close()
     stage.cluster.rebalance()
