@@ -52,7 +52,6 @@ from eos_client.core.transaction_lifecycle import (
     TransactionEvent,
     TransactionLifecycle,
     TransactionState,
-    shown_by_error,
 )
 from eos_client.observe import Counters, EventHook, TransactionAborted, TransactionCommitted
 from eos_client.ports import Clock, MembershipSnapshot
@@ -594,13 +593,11 @@ class TransactionSession:
             steps.unanswered = error
             return TransactionEvent.UNANSWERED
         except errors.EosError as error:
-            is_refused = isinstance(error, (errors.AbortableError, errors.RebuildProducerError))
-            was_sent, may_have_ended = calls.commit_may_take_effect, calls.may_have_ended
-            shown = shown_by_error(may_have_ended=may_have_ended, is_refused=is_refused, was_sent=was_sent)
-            if shown is TransactionEvent.REFUSED:
+            if not calls.commit_took_no_effect:  # RESUME reads its outcome from the group's offsets (KAFKA-17754)
+                raise
+            if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
                 return steps.fail(error)
-            if shown is not None:
-                self._lifecycle.tell(shown)
+            self._lifecycle.tell(TransactionEvent.NOT_SENT)
             raise
         return TransactionEvent.ANSWERED
 

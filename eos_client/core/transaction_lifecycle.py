@@ -264,20 +264,6 @@ def next_state(state: TransactionState, event: TransactionEvent) -> tuple[Transa
     return TransactionState(transition.to, _BEGUN.get(transition.to, carried)), transition.act
 
 
-def shown_by_error(*, may_have_ended: bool, is_refused: bool, was_sent: bool) -> TransactionEvent | None:
-    """Return what the error of a commit shows of it (KAFKA-17754); None: nothing, so that RESUME reads the outcome.
-
-    ``may_have_ended``: the transaction has ended all the same, or may have: a signal handler has raised the error.
-    ``is_refused``: the class of the error says that the transaction can only be aborted. ``was_sent``: the commit may
-    take effect later.
-    """
-    if may_have_ended:
-        return None
-    if is_refused:
-        return TransactionEvent.REFUSED
-    return None if was_sent else TransactionEvent.NOT_SENT
-
-
 class TransactionLifecycle:
     """The state of one session's transaction. ``tell`` is the only way that it changes."""
 

@@ -197,13 +197,16 @@ def test_a_call_is_marked_as_interrupted_until_its_end_is_booked(started):
     assert started.calls.began_at is None
 
 
-def test_no_commit_of_an_earlier_transaction_may_take_effect_in_the_next(started):
+def test_a_commit_took_no_effect_before_it_is_sent_and_in_the_transaction_after_it(started):
     started.calls.record_begin()
+    assert started.calls.commit_took_no_effect
     started.calls.run(TransactionalRequest.COMMIT, lambda: None, 1.0)
-    assert started.calls.commit_may_take_effect
+    started.calls.mark_outcome_known()
+    assert not started.calls.commit_took_no_effect
     started.calls.record_end(TransactionalRequest.COMMIT)
+    assert not started.calls.commit_took_no_effect, "it has ended the transaction"
     started.calls.record_begin()
-    assert not started.calls.commit_may_take_effect
+    assert started.calls.commit_took_no_effect
 
 
 def test_a_failed_call_of_a_transaction_is_remembered_as_why_it_can_only_be_aborted(started):

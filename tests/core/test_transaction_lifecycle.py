@@ -28,7 +28,6 @@ from eos_client.core.transaction_lifecycle import (
     TransactionState,
     Transition,
     next_state,
-    shown_by_error,
 )
 from eos_client.core.transaction_lifecycle import TransactionEvent as Event
 from tests.core.lifecycle_diagram import diagram
@@ -343,21 +342,3 @@ def test_a_held_transaction_stays_open_and_takes_more_work():
 
 def test_the_page_shows_the_table():
     assert diagram() in PAGE.read_text(encoding="utf-8"), "run python -m tests.core.lifecycle_diagram"
-
-
-@pytest.mark.parametrize(
-    ("may_have_ended", "is_refused", "was_sent", "shown"),
-    [
-        (True, True, True, None),
-        (True, True, False, None),
-        (True, False, True, None),
-        (True, False, False, None),
-        (False, True, True, Event.REFUSED),
-        (False, True, False, Event.REFUSED),
-        (False, False, True, None),
-        (False, False, False, Event.NOT_SENT),
-    ],
-)
-def test_the_error_of_a_commit_shows_no_more_than_is_certain(may_have_ended, is_refused, was_sent, shown):
-    found = shown_by_error(may_have_ended=may_have_ended, is_refused=is_refused, was_sent=was_sent)
-    assert found is shown

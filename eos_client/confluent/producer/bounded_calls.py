@@ -46,7 +46,6 @@ class BoundedCalls:
     """``blocking_error``: why the handle refuses calls, else None; ``began_at``: when the transaction began.
 
     ``by_pattern_alone``: for each topic whose offsets are sent, whether only a pattern has matched it.
-    ``commit_may_take_effect``: a commit of this transaction was called, and not refused for certain.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class BoundedCalls:
         self._group_fenced = False
         self.by_pattern_alone: Mapping[str, bool] = {}
         self._last_failure: ProducerFailure | None = None
-        self.commit_may_take_effect = False
+        self._commit_may_take_effect = False
         self._losses_before_call = 0
 
     # -- the transaction ---------------------------------------------------------------------------------------------
@@ -108,9 +107,14 @@ class BoundedCalls:
         is_interrupted = self.blocking_error is not None and self.blocking_error is self._interrupted_error
         return is_interrupted or not self.has_begun
 
+    @property
+    def commit_took_no_effect(self) -> bool:
+        """Whether for certain no commit of the open transaction was sent, or all that were sent were refused."""
+        return not (self.may_have_ended or self._commit_may_take_effect)
+
     def record_begin(self) -> None:
         """Record that a transaction has begun."""
-        self.began_at, self.by_pattern_alone, self.commit_may_take_effect = self.clock(), {}, False
+        self.began_at, self.by_pattern_alone, self._commit_may_take_effect = self.clock(), {}, False
         self.blocking_error = None
 
     def mark_outcome_known(self) -> None:
@@ -180,7 +184,7 @@ class BoundedCalls:
         else:
             self.require_usable()
             self.mark_interrupted(request)
-            self.commit_may_take_effect |= request is TransactionalRequest.COMMIT
+            self._commit_may_take_effect |= request is TransactionalRequest.COMMIT
         self._losses_before_call = self.library.log.losses
         try:
             error = self.library.thread.run(call, timeout_s + _GRACE_S)
@@ -259,7 +263,8 @@ class BoundedCalls:
     def record_failure(self, request: TransactionalRequest, raised: KafkaException, where: str = "") -> errors.EosError:
         """Translate what a transactional producer has ``raised`` by the recovery table, and record its effects."""
         if isinstance(raised, NamedError):
-            return self._record_named(request, raised.named)
+            is_unknown = isinstance(raised.named, errors.UnknownOutcomeError)
+            return self._with_effects(request, raised.named, commit_took_no_effect=not is_unknown)
         error = kafka_error(raised)
         failure = self._failure(request, error)
         if failure.follows_undelivered:
@@ -267,8 +272,6 @@ class BoundedCalls:
         code = self.library.last_errors.undelivered_code or self.library.log.failed_code
         failure = replace(failure, undelivered_code=code, clock_is_at_fault=self.library.clock_is_at_fault)
         self._last_failure = failure
-        if request is TransactionalRequest.COMMIT and failure.commit_took_no_effect:
-            self.commit_may_take_effect = False
         if failure.is_fenced:
             self.library.abandoned_inits.record_fence()
         clause = self._why_failed(failure) + where
@@ -278,11 +281,13 @@ class BoundedCalls:
             self.blocking_error = named
         if failure.transaction_is_lost:
             self.block_calls(named)
-        return self.with_effect(named)
+        return self._with_effects(request, named, commit_took_no_effect=failure.commit_took_no_effect)
 
-    def _record_named(self, request: TransactionalRequest, named: errors.EosError) -> errors.EosError:
-        if request is TransactionalRequest.COMMIT and not isinstance(named, errors.UnknownOutcomeError):
-            self.commit_may_take_effect = False
+    def _with_effects(
+        self, request: TransactionalRequest, named: errors.EosError, *, commit_took_no_effect: bool
+    ) -> errors.EosError:
+        if request is TransactionalRequest.COMMIT and commit_took_no_effect:
+            self._commit_may_take_effect = False
         return self.with_effect(named)
 
     def record_acknowledged_outputs(self) -> None:
