@@ -108,16 +108,18 @@ class Recovery:
             stop=lambda _: self._producer.registration.is_past_deadline or self._clock() >= deadline,
             wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
             before_sleep=lambda _: meanwhile(),
-            retry=tenacity.retry_if_not_exception_type(EosError),
+            retry=tenacity.retry_if_result(lambda found: found is None),
+            retry_error_callback=lambda _: None,
         )
-        try:
-            return retrying(self._consumer.library.committed_entries, list(attempted), _READ_TIMEOUT_S)
-        except tenacity.RetryError as error:
+        found: Mapping[InputPartition, CommittedOffset] | None
+        found = retrying(self._consumer.library.committed_offsets, list(attempted), _READ_TIMEOUT_S)
+        if found is None:
             raise ClusterUnavailableError(
-                f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s. "
-                "While a transaction holds other offsets of them, nobody can: if brokers answer, see by `eos-client "
-                "txn list --topic __consumer_offsets` whether one hangs."
-            ) from error
+                f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s "
+                f"({self._consumer.library.why_unanswered}). While a transaction holds other offsets of them, nobody "
+                "can: if brokers answer, see by `eos-client txn list --topic __consumer_offsets` whether one hangs."
+            )
+        return found
 
 
 def _undeterminable_outcome_message(attempted: InputPositions) -> str:

@@ -169,7 +169,7 @@ class TransactionSession:
 
     @property
     def _has_nothing_to_end(self) -> bool:
-        return not self.state.has_begun and not self.consumer.positions
+        return not (self.state.has_begun or self.consumer.positions or self.is_held)
 
     # -- work --------------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
 import contextlib
 from typing import Any
+from unittest import mock
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosConfig, ExactlyOnceLoop, Outcome, OutputRecord
+from eos_client.confluent.consumer.library_consumer import LibraryConsumer
 from eos_client.core.commit_gate import GateSettings
 from eos_client.errors import (
     ClientClosedError,
@@ -474,6 +476,39 @@ def test_a_loop_interrupted_in_its_commit_reports_it_unknown_and_its_successor_d
     assert [e.outcome for e in events if e.name == "outcome_resolved"] == ["unknown"]
     assert [e for e in events if e.name == "transaction_aborted"] == []
     assert run_until_it_raises(stage)[1] is None
+    assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, ZeroDivisionError])
+def test_what_a_signal_handler_raises_while_an_outcome_is_looked_up_comes_out(raised):
+    stage = SimulatedStage(request_timeout_s=REQUEST_S)
+    producer, consumer = stage.producer(), stage.subscribed()
+    look_up, struck = LibraryConsumer.committed_entries, []
+
+    def strikes_once(library, *arguments):
+        found = look_up(library, *arguments)
+        if not struck:
+            struck.append(raised)
+            raise raised
+        return found
+
+    def block():
+        with txn:
+            for record in stage.collect(consumer, 4):
+                txn.produce(SINK, record.value())
+            next_commit_is_unanswered(stage, arrives=True)
+            look_ups.start()
+
+    look_ups = mock.patch.object(LibraryConsumer, "committed_entries", strikes_once)
+    txn = producer.transaction(consumer)
+    try:
+        with pytest.raises(raised):
+            block()
+    finally:
+        look_ups.stop()
+    with producer.transaction(consumer):
+        pass
+    assert txn.outcome is Outcome.COMMITTED
     assert stage.outputs == stage.inputs
 
 

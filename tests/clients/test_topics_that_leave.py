@@ -11,7 +11,7 @@ from eos_client.errors import ClusterUnfitError, InputPositionError
 from eos_client.testing.simulator.brokers.model import PartitionKey
 from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.interruption import BrokenOffError
-from tests.support.interception import Intercepted
+from tests.support.interception import Intercepted, close_the_gate
 from tests.support.protocols import PROTOCOLS
 
 PATTERN = f"^{SOURCE}.*"
@@ -263,3 +263,23 @@ def test_a_matched_topic_that_was_deleted_beside_a_named_one_aborts_the_block(st
     assert "topic that a pattern has matched was deleted" in txn.reason
     stage.copy_until(producer, consumer, lambda: len(stage.outputs) == 2 * OLD + 1)
     assert stage.outputs == sorted([*stage.inputs, b"other"])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_held_work_without_outputs_of_a_replaced_topic_is_told_aborted(protocol: str) -> None:
+    stage = SimulatedStage(protocol, records=2)
+    producer, consumer = stage.producer(), subscribed(stage, SOURCE)
+    with producer.transaction(consumer) as held:
+        stage.collect(consumer, 4)
+        close_the_gate(consumer)
+    assert held.outcome is Outcome.SKIPPED
+    replace(stage)
+    logs_the_change(consumer)
+    with pytest.raises(InputPositionError):
+        consumer.poll(0.1)
+    with producer.transaction(consumer) as following:
+        pass
+    assert following.outcome is Outcome.ABORTED
+    assert stage.cluster.committed(GROUP) == {}
+    producer.begin_transaction()
+    producer.abort_transaction()

@@ -177,11 +177,11 @@ class LibraryConsumer:
         return {input_partition(p): CommittedOffset(p.offset, p.metadata or "", p.leader_epoch) for p in found}
 
     def committed_offsets(
-        self, partitions: Iterable[InputPartition]
+        self, partitions: Iterable[InputPartition], timeout_s: float = _STABLE_TIMEOUT_S
     ) -> Mapping[InputPartition, CommittedOffset] | None:
         """Return the committed offsets; None while any of them is pending or cannot be read."""
         try:
-            return self.committed_entries(partitions, _STABLE_TIMEOUT_S)
+            return self.committed_entries(partitions, timeout_s)
         except KafkaException as error:
             if isinstance(error, EosError) and not isinstance(error, CommitRefusedError):
                 raise
