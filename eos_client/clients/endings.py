@@ -32,7 +32,7 @@ class Endings:
         self._due_event: TransactionCommitted | TransactionAborted | None = None
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
         self.forced: Ending | None = None
-        """The last ending, where a revocation has brought it about and nobody has asked for an end since."""
+        """The last ending, where a revocation has brought it about and nobody has asked for it or for an end since."""
         self.commits = self.aborts = 0
 
     def record(self, ending: Ending) -> Ending:
@@ -40,6 +40,11 @@ class Endings:
         self.last, self.forced = ending, None
         self._block.report_outcome(ending.outcome, ending.reason)
         return ending
+
+    def take_forced(self) -> Ending | None:
+        """Return, once, how a revocation has ended the work since the last end that was asked for."""
+        forced, self.forced = self.forced, None
+        return forced
 
     def record_dead_letter(self, record: RecordKey, error: ErrorReport, topic: str) -> None:
         """Record that the open transaction holds a dead letter of ``record``; the commit emits its event."""

@@ -34,7 +34,7 @@ class Ending:
     rule: GateRule | None = None
     """The gate's rule, where the gate was the reason."""
     partitions: Partitions = frozenset()
-    """Of an abort: the partitions whose records come again."""
+    """Of an abort: the partitions of its records, also those that have left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,9 +202,8 @@ class TransactionSession:
     def end(self) -> Ending:
         """Commit, hold or abort what is open; all of it counts as processed now.
 
-        If a revocation has ended it since the last end, and nothing was added, returns that ending. Raises what the
-        caller has to decide: fenced, unfit, fatal, unknown. What a callback of the application has raised meanwhile is
-        raised when the outcome is in ``endings.last``.
+        Raises what the caller has to decide: fenced, unfit, fatal, unknown. What a callback of the application has
+        raised meanwhile is raised when the outcome is in ``endings.last``.
         """
         with self.producer.library.callback_errors.deferred():
             ended = self._resume()
@@ -214,7 +213,7 @@ class TransactionSession:
             self.callback_failure.raise_once()
             if self._has_nothing_to_end:
                 self.call_guard.run_transaction_step(self.producer.calls.drain_events)
-                return self.endings.record(self.endings.forced or Ending(Outcome.COMMITTED, "nothing to do"))
+                return self.endings.record(Ending(Outcome.COMMITTED, "nothing to do"))
             return self.call_guard.run_transaction_step(lambda: self._perform(TransactionEvent.END))
 
     def abort(self, reason: str) -> Ending:
@@ -425,7 +424,7 @@ class TransactionSession:
             why = self._steps.why_unknown(self.state.phase)
             self.endings.emit_left_unknown(f"{why} That stays unknown: {reason}")
 
-    # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises ------------------------------
+    # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises an EosError ------------------
 
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit the whole transaction if it covers a departing partition: one transaction cannot be split.
@@ -441,6 +440,7 @@ class TransactionSession:
         """Perform ``end`` inside a revoke callback; ``reason``: of an abort."""
         match end:
             case ForcedEnd.RESUME:  # find out what became of a commit, which the next owner's would hide
+                # If it is aborted, no block has to fail: nothing was handed over since it was sent.
                 ending = self._keeping_failure(lambda: self._resume(inside_revoke=True))
             case ForcedEnd.COMMIT:
                 ending = self._keeping_failure(lambda: self._perform(TransactionEvent.REVOKED, inside_revoke=True))
@@ -723,7 +723,7 @@ class TransactionSession:
 
     def _rewind(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
-        self._steps.rewound = {**self._steps.rewound, **self.consumer.positions}
+        self._steps.rewound = self.consumer.positions or self._steps.rewound
         self.consumer.rewind(in_call=inside_revoke)
         self._clear_work()
 

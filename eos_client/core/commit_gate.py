@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from eos_client.core.model import UNJOINED, GroupGeneration, InputPositions, Partitions
+from eos_client.core.model import UNJOINED, WITHOUT_A_FENCE, GroupGeneration, InputPositions, Partitions
 
 
 class CommitDecision(Enum):
@@ -312,7 +312,7 @@ RULES: tuple[GateRow, ...] = (
         GateRule.NOT_A_MEMBER,
         lambda q: not q.attempt.snapshot.is_active_member,
         CommitDecision.ABORT,
-        "not a member of the group now: a commit would carry no fence at all (KIP-447)",
+        f"not a member of the group now: {WITHOUT_A_FENCE}",
     ),
     GateRow(
         GateRule.LOST_WORK,

@@ -61,6 +61,10 @@ def format_partitions(partitions: Partitions) -> str:
     )
 
 
+WITHOUT_A_FENCE = "brokers accept offsets that name no member without any check (KIP-447)"
+"""Why a commit of offsets is refused whose generation is not that of an active member."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupGeneration:
     """Our membership of the group, as librdkafka last reported it.

@@ -373,10 +373,10 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         try:
             batch = self._next_batch()
             self._apply_endings()
-            if self.session.endings.forced is None:
-                self._work_on(batch)
-            else:  # a revocation has ended the transaction, so these records belong to the next one
-                self._consumer_adapter.put_back(batch)
+            if (forced := self.session.endings.take_forced()) is not None:
+                self._consumer_adapter.put_back(batch)  # these records belong to the next transaction
+                return forced, False
+            self._work_on(batch)
             if not self._is_due():
                 return None
             ending = self.session.end()
@@ -437,7 +437,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def _is_due(self) -> bool:
         if self.session.is_held and self.gate.settings.policy is GatePolicy.HOLD:
             return True
-        return self._pace.is_due or self.session.endings.forced is not None
+        return self._pace.is_due
 
     def _work_on(self, batch: list[Any]) -> None:
         """Transform ``batch`` in strides; records left over when the commit is due go back to the consumer.

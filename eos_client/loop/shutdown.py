@@ -48,6 +48,9 @@ class Shutdown:
         self.records_to_repeat = max(0, self.records_to_repeat - records)
 
     def must_repeat(self, records: int, assigned: Partitions) -> bool:
-        """Whether more than the open transaction's ``records`` are expected again, are still ours, and have time."""
-        has_partition = not self._partitions_to_repeat.isdisjoint(assigned)
-        return has_partition and records < self.records_to_repeat and self._clock() < self.ends_at
+        """Whether more than the open transaction's ``records`` are expected again, are still ours, and have time.
+
+        If one of the partitions has left, its new owner repeats an unknown part of them, and the others can wait.
+        """
+        are_ours = bool(self._partitions_to_repeat) and self._partitions_to_repeat <= assigned
+        return are_ours and records < self.records_to_repeat and self._clock() < self.ends_at

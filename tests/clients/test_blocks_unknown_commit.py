@@ -483,7 +483,8 @@ def test_a_loop_interrupted_in_its_commit_reports_it_unknown_and_its_successor_d
 def test_what_a_signal_handler_raises_while_an_outcome_is_looked_up_comes_out(raised):
     stage = SimulatedStage(request_timeout_s=REQUEST_S)
     producer, consumer = stage.producer(), stage.subscribed()
-    look_up, struck = LibraryConsumer.committed_entries, []
+    look_up = LibraryConsumer.committed_entries
+    struck: list[Any] = []
 
     def strikes_once(library, *arguments):
         found = look_up(library, *arguments)

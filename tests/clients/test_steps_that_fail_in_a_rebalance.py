@@ -219,6 +219,25 @@ def test_an_unknown_commit_is_resolved_inside_an_on_revoke_that_raises(arrives: 
     assert producer.counters.outcomes_resolved == 1
 
 
+@BOTH_WAYS
+def test_who_asks_for_ends_learns_once_what_a_revocation_has_found_out(arrives: bool) -> None:
+    stage = SimulatedStage(COOPERATIVE, request_timeout_s=REQUEST_S)
+    consumer = stage.subscribed()
+    session = stage.producer(recovery_timeout_s=RECOVERY_S).session(consumer)
+    for record in stage.collect(consumer, 4):
+        session.outputs.produce(SINK, record.value())
+    next_commit_is_unanswered(stage, arrives=arrives)
+    with pytest.raises(EosError):
+        session.end()
+    assert session.endings.take_forced() is None
+    stage.cluster.revoke((SOURCE, 0), (SOURCE, 1))
+    stage.wait_for(lambda: stage.named("partitions_revoked"), consumer.adapter.fetching.serve_callbacks)
+    forced = session.endings.take_forced()
+    assert forced is not None
+    assert forced.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
+    assert session.endings.take_forced() is None
+
+
 @pytest.mark.parametrize("protocol", CLASSIC)
 def test_a_refusal_in_a_rebalance_stays_the_reason_of_the_abort(protocol: str) -> None:
     stage = SimulatedStage(protocol)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from eos_client.core.model import InputPartition
+from eos_client.core.model import InputPartition, InputPosition
 from eos_client.errors import ClusterUnavailableError, FatalClientError
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionCost
 from eos_client.observe import CommitSkipped, LoopStopped, TransactionAborted, TransactionCommitted
@@ -294,6 +294,31 @@ def test_a_commit_in_the_callback_of_a_revocation_leaves_the_next_transaction_al
     bench.run()
     assert [event.records_in for event in bench.events(TransactionCommitted)] == [6, 4]
     assert between(bench.moments(TransactionCommitted)) == about(60.0)
+
+
+def test_a_start_that_fails_in_the_poll_of_a_forced_commit_makes_it_no_abort(on_bench, monkeypatch):
+    _, bench = on_bench(commit_interval_s=20.0, partitions=2, consumer=COOPERATIVE)
+    session, adapter = bench.loop.session, bench.loop._consumer_adapter
+    receive = adapter.fetching._receive
+    refused: list[Any] = []
+
+    def receive_and_commit_a_start(fetched):
+        receive(fetched)
+        if session.endings.forced is not None and not refused:
+            bench.cluster.refuse("TxnOffsetCommit", "UNKNOWN_MEMBER_ID")
+            snapshot = adapter.snapshot()
+            start = InputPosition(3, 3, snapshot.generation)
+            refused.append(session.commit_starts({InputPartition("orders", 0): start}, snapshot))
+
+    monkeypatch.setattr(adapter.fetching, "_receive", receive_and_commit_a_start)
+    bench.hears = lambda event: isinstance(event, TransactionCommitted) and bench.cluster.after(9.0, bench.loop.stop)
+    for partition in range(2):
+        bench.load(3, partition)
+    bench.cluster.after(1.0, lambda: bench.cluster.revoke(("orders", 1)))
+    bench.run()
+    assert "UNKNOWN_MEMBER_ID" in refused[0]
+    assert [event.records_in for event in bench.events(TransactionCommitted)] == [6]
+    assert bench.loop._aborts.count == 0
 
 
 def test_a_consumer_that_cannot_be_closed_does_not_keep_the_producer_open(on_bench, monkeypatch):

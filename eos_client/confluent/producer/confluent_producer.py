@@ -37,7 +37,7 @@ from eos_client.confluent.producer.output_arguments import (
 from eos_client.confluent.producer.registration import Registration
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
-from eos_client.core.model import InputPositions, ProducerLimits
+from eos_client.core.model import WITHOUT_A_FENCE, InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import EosError, TransactionStateError
 from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
@@ -188,8 +188,8 @@ class ConfluentProducer:
         # Without an open transaction the client library refuses the call, whatever the metadata are.
         if self.calls.has_begun and generation is not None and not generation.is_active_member:
             raise self.calls.must_abort(
-                f"the group metadata names no member ({generation}): brokers accept such a commit without "
-                "any fence (KIP-447). Subscribe, poll until partitions are assigned, and read the metadata then."
+                f"the group metadata names no member ({generation}): {WITHOUT_A_FENCE}. Subscribe, poll until "
+                "partitions are assigned, and read the metadata then."
             )
 
     def _refuse_overtaken_offsets(self) -> None:
