@@ -488,8 +488,8 @@ class TransactionSession:
                 return self.call_guard.run_transaction_step(act)
         except errors.EosError as error:
             self.callback_failure.keep(error)
-            self._steps.abort_reason = self._steps.abort_reason or str(error)
             if not self.state.outcome_is_pending and not isinstance(error, errors.UnknownOutcomeError):
+                self._steps.abort_reason = self._steps.abort_reason or str(error)
                 self._rewind(inside_revoke=True)
                 self._lifecycle.tell(TransactionEvent.ABORT_FAILED)
             return None
@@ -633,7 +633,8 @@ class TransactionSession:
             raise
         self.callback_failure.forget()
         if outcome is Outcome.ABORTED:
-            steps.abort_reason, steps.abort_rule = errors.what_happened(cause), None
+            steps.abort_rule = None
+            steps.abort_reason = f"{errors.what_happened(cause)} The group's offsets show that it took no effect."
             return TransactionEvent.FOUND_ABORTED
         return TransactionEvent.FOUND_COMMITTED
 

@@ -8,10 +8,16 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from eos_client import EosProducer, Outcome
+from eos_client import EosConfig, EosProducer, ExactlyOnceLoop, Outcome
 from eos_client.core.commit_gate import GateSettings
-from eos_client.errors import ClusterUnfitError, EosError, TransactionStateError, UnknownOutcomeError
-from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
+from eos_client.errors import (
+    ClusterUnavailableError,
+    ClusterUnfitError,
+    EosError,
+    TransactionStateError,
+    UnknownOutcomeError,
+)
+from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.clients.test_blocks_unknown_commit import (
     BOTH_WAYS,
     RECOVERY_S,
@@ -236,6 +242,34 @@ def test_who_asks_for_ends_learns_once_what_a_revocation_has_found_out(arrives: 
     assert forced is not None
     assert forced.outcome is (Outcome.COMMITTED if arrives else Outcome.ABORTED)
     assert session.endings.take_forced() is None
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_loop_that_ends_before_an_outcome_is_known_tells_no_abort(protocol: str, arrives: bool) -> None:
+    stage = SimulatedStage(protocol, request_timeout_s=REQUEST_S)
+    consumer = {name.replace("_", "."): value for name, value in stage.group_settings.items()}
+    config = EosConfig({"bootstrap.servers": "simulated"}, group_id=GROUP, commit_interval_s=60.0, consumer=consumer)
+    loop = ExactlyOnceLoop(
+        config,
+        [SOURCE],
+        lambda message: [message.value()],
+        output_topic=SINK,
+        hook=stage.events.append,
+        clients=stage.cluster,
+    )
+
+    def revoke_without_an_answer() -> None:
+        next_commit_is_unanswered(stage, arrives=arrives)
+        for _ in range(3_000):
+            stage.cluster.refuse("InitProducerId", "NOT_COORDINATOR")
+        stage.cluster.revoke((SOURCE, 1))
+
+    stage.cluster.after(3.0, revoke_without_an_answer)
+    with pytest.raises(ClusterUnavailableError, match="outcome of the last commit is unknown"):
+        loop.run()
+    assert resolved(stage) == ["unknown"]
+    assert (stage.named("transaction_aborted"), loop.counters.aborted) == ([], 0)
 
 
 @pytest.mark.parametrize("protocol", CLASSIC)
