@@ -140,6 +140,17 @@ def test_a_zombie_loses_its_partitions_to_others_and_learns_it_when_it_wakes(
     assert len(rebalances.of("lost")) == 1
 
 
+def test_a_zombie_that_is_killed_does_not_wake(cluster: SimulatedCluster) -> None:
+    member(cluster, Rebalances(), "a")
+    other = member(cluster, Rebalances(), "b")
+    with cluster.zombie("a"):
+        cluster.kill("a")
+    served = len(cluster.history)
+    poll(other, 120)
+    assert {p.partition for p in other.assignment()} == {0, 1}
+    assert not [each for each in list(cluster.history)[served:] if each.client == "consumer-1"]
+
+
 def test_a_killed_process_says_nothing_and_its_session_ends(cluster: SimulatedCluster) -> None:
     member(cluster, Rebalances(), "a")
     served = len(cluster.history)

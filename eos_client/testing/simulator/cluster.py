@@ -283,14 +283,15 @@ class SimulatedCluster:
     @contextmanager
     def zombie(self, client: str | None = None) -> Iterator[None]:
         """Freeze every client named ``client`` (all of them by default) as SIGSTOP does, until the block ends."""
-        frozen = [link.sender.worker for link in self._named(client)]
-        for worker in frozen:
-            self._schedule.freeze(worker)
+        frozen = self._named(client)
+        for link in frozen:
+            self._schedule.freeze(link.sender.worker)
         try:
             yield
         finally:
-            for worker in frozen:
-                self._network.thaw(worker)
+            for link in frozen:
+                if not link.is_killed:
+                    self._network.thaw(link.sender.worker)
 
     def kill(self, client: str) -> None:
         """End every client named ``client`` as SIGKILL does: nothing is closed or aborted, and no request is sent.
