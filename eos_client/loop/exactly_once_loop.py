@@ -248,7 +248,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
             while self._must_repeat:
                 self._work()
         except BaseException as error:
-            self._shutdown.request(type(error).__name__)  # the caller reports the message
+            self._shutdown.end_by(error)
             self._abort_quietly(error)
             if isinstance(error, errors.ProducerFencedError):
                 self._hook(LoopFenced(transactional_id=self._producer.transactional_id))

@@ -26,6 +26,10 @@ class Shutdown:
         """Let the loop stop for ``reason``, unless it is to stop for another one."""
         self.reason = self.reason or reason
 
+    def end_by(self, error: BaseException) -> None:
+        """Let ``error`` be the reason, whatever was asked for before: it is what ends the loop."""
+        self.reason = type(error).__name__  # the caller reports the message
+
     @property
     def ends_at(self) -> float:
         """When the loop must have ended, by the clock."""

@@ -102,13 +102,13 @@ class RepeatedAborts:
         return cost.longest_s >= self._poll_limit_s
 
     def aborted(self, partitions: Partitions, assigned: Partitions, cost: TransactionCost, reason: str) -> None:
-        """Count the abort, for ``reason``, of a transaction with records of ``partitions``.
+        """Count the abort, for ``reason``, of a transaction with records of ``partitions``; ``assigned``: those of now.
 
         Raises FatalClientError for one eviction too many, and ClusterUnavailableError when more than
         ``recovery_timeout_s`` seconds of work have led to no commit.
         """
         was_evicted = self.is_eviction(cost)
-        if self._partitions.isdisjoint(assigned):
+        if self._partitions.isdisjoint(assigned | partitions):
             self._reset()
         self.count += 1
         self._partitions = self._partitions | partitions

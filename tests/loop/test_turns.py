@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client.core.model import InputPartition, InputPosition
-from eos_client.errors import ClusterUnavailableError, FatalClientError
+from eos_client.errors import ClusterUnavailableError, FatalClientError, TransformError
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionCost
 from eos_client.observe import CommitSkipped, LoopStopped, TransactionAborted, TransactionCommitted
 from eos_client.ports import Clock
@@ -35,6 +35,7 @@ class Worker:
         self.cost_s = lambda number: 0.0
         self.meanwhile: Callable[[], object] = lambda: None
         self.stop_at: int | None = None
+        self.refuses = False
 
     def __call__(self, record):
         number = int(record.value())
@@ -44,6 +45,8 @@ class Worker:
         self.meanwhile()
         if number == self.stop_at:
             self.bench.loop.stop()
+        if self.refuses:
+            raise ValueError(number)
         return [record.value()]
 
     def refuse(self):
@@ -207,14 +210,24 @@ def test_an_event_that_comes_alone_is_no_progress_between_aborts(on_bench):
 
 def test_evictions_count_in_a_row_although_their_work_went_elsewhere_meanwhile():
     aborts = RepeatedAborts(recovery_timeout_s=60.0, poll_limit_s=6.0)
-    work, slow = frozenset({InputPartition("orders", 0)}), TransactionCost(1, 8.0, 8.0)
-    for _ in range(2):
+    first, second, third = (frozenset({InputPartition("orders", partition)}) for partition in range(3))
+    slow = TransactionCost(1, 8.0, 8.0)
+    for work in (first, second):
         aborts.aborted(work, frozenset(), slow, "it left the group")
     with pytest.raises(FatalClientError, match=r"3 transactions in a row .* one record took 8\.0 s"):
-        aborts.aborted(work, frozenset(), slow, "it left the group")
+        aborts.aborted(third, frozenset(), slow, "it left the group")
     assert (aborts.count, aborts.evictions) == (1, 3)
     aborts.progress()
     assert (aborts.count, aborts.evictions) == (0, 0)
+
+
+def test_aborts_of_work_that_came_back_count_although_nothing_is_assigned_now():
+    """An eager revocation takes every partition, and the poll that records the abort may not have got them back."""
+    aborts = RepeatedAborts(recovery_timeout_s=60.0, poll_limit_s=6.0)
+    work = frozenset({InputPartition("orders", 0)})
+    for _ in range(3):
+        aborts.aborted(work, frozenset(), TransactionCost(1, 8.0, 1.0), "the commit was refused")
+    assert (aborts.count, aborts.spent_s) == (3, 24.0)
 
 
 def test_time_without_work_between_aborts_does_not_end_the_loop(on_bench):
@@ -319,6 +332,16 @@ def test_a_start_that_fails_in_the_poll_of_a_forced_commit_makes_it_no_abort(on_
     assert "UNKNOWN_MEMBER_ID" in refused[0]
     assert [event.records_in for event in bench.events(TransactionCommitted)] == [6]
     assert bench.loop._aborts.count == 0
+
+
+def test_the_error_that_ends_a_loop_is_its_reason_also_where_a_stop_came_first(on_bench):
+    worker, bench = on_bench()
+    worker.stop_at, worker.refuses = 0, True
+    bench.load(1)
+    with pytest.raises(TransformError):
+        bench.run()
+    assert [event.reason for event in bench.events(LoopStopped)] == ["TransformError"]
+    assert bench.loop.stop_reason == "TransformError"
 
 
 def test_a_consumer_that_cannot_be_closed_does_not_keep_the_producer_open(on_bench, monkeypatch):
