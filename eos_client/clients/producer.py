@@ -17,7 +17,7 @@ from eos_client.config.client_settings import (
 from eos_client.config.secret_settings import MaskedSettings
 from eos_client.confluent.client_library import Producer, nothing_inherited
 from eos_client.confluent.failures.client_failures import misplaced_call, not_to_be_copied
-from eos_client.confluent.failures.producer_failures import closed_error
+from eos_client.confluent.failures.producer_failures import close_begun_error, closed_error
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.confluent.producer.output_arguments import named_arguments
 from eos_client.confluent.serialisation import Serializers
@@ -158,8 +158,11 @@ class EosProducer(Producer):
     def session(self, consumer: EosConsumer) -> TransactionSession:
         """Return the session that joins this producer with ``consumer``; one producer serves one consumer at a time.
 
-        Raises TransactionStateError and ConfigurationError as ``transaction`` does.
+        Raises TransactionStateError and ConfigurationError as ``transaction`` does, and ClientClosedError once
+        ``close()`` has begun, even if an exception has interrupted it.
         """
+        if self._session is not None and self._session.is_over:
+            raise close_begun_error(self.transactional_id)
         adapter = consumer.adapter
         if self.transactional_id:  # without one there is no time-out yet
             check_transaction_timeout(self.adapter.library.settings, adapter.gate.settings, self.limits)

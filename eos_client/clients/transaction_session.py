@@ -420,9 +420,9 @@ class TransactionSession:
 
     def _leave_unknown(self, reason: str) -> None:
         if not self._steps.is_left_unknown:
-            self._steps.is_left_unknown = True
             why = self._steps.why_unknown(self.state.phase)
             self.endings.emit_left_unknown(f"{why} That stays unknown: {reason}")
+            self._steps.is_left_unknown = True  # last: the next close repeats what an exception has interrupted
 
     # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises an EosError ------------------
 

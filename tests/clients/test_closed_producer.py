@@ -9,7 +9,9 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
+from eos_client.clients.step_state import StepState
 from eos_client.clients.transaction_session import TransactionSession
+from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.errors import ClientClosedError, TransactionStateError
 from tests.clients.simulated_stage import SINK, SimulatedStage
 from tests.support.interception import close_the_gate
@@ -261,3 +263,49 @@ def test_a_rebalance_callback_may_close_the_producer(stage: Any) -> None:
     stage.cluster.give_back()
     stage.copy_the_rest(stage.producer(), consumer)
     assert stage.outputs == stage.inputs
+
+
+def test_a_producer_whose_close_was_interrupted_takes_no_more_blocks(stage: Any) -> None:
+    """Its session would let the records of a block leave in a rebalance, and commit the outputs without them."""
+    producer, consumer = stage.producer(), stage.subscribed()
+    hold(stage, producer, consumer, 2)
+    entered = producer.transaction(consumer)
+    with mock.patch.object(TransactionSession, "_finish_recording", side_effect=Stopped), pytest.raises(Stopped):
+        producer.close()
+    for begin in (lambda: producer.transaction(consumer), entered.__enter__):
+        with pytest.raises(
+            ClientClosedError, match=r"close\(\) of the producer '.*' has begun: .* call close\(\) again"
+        ):
+            begin()
+    producer.close()
+    stage.copy_the_rest(stage.producer(), consumer)
+    assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize("first", ["consumer", "producer"])
+def test_an_unknown_outcome_stays_unknown_where_the_close_that_tells_so_is_interrupted(stage: Any, first: str) -> None:
+    producer, consumer = stage.producer(), stage.subscribed()
+    commit = producer.adapter.commit_transaction
+
+    def commit_and_stop(*arguments: Any, **options: Any) -> None:
+        commit(*arguments, **options)
+        producer.adapter.calls.mark_interrupted(TransactionalRequest.COMMIT)
+        raise Stopped
+
+    txn = producer.transaction(consumer)
+
+    def block() -> None:
+        with txn:
+            for record in stage.collect(consumer, 4):
+                txn.produce(SINK, record.value())
+
+    with mock.patch.object(producer.adapter, "commit_transaction", commit_and_stop), pytest.raises(Stopped):
+        block()
+    with mock.patch.object(StepState, "why_unknown", side_effect=[Stopped, "no answer.", "no answer."]):
+        with pytest.raises(Stopped):
+            consumer.close()
+        for client in (consumer, producer) if first == "consumer" else (producer, consumer):
+            client.close()
+    assert stage.outputs == stage.inputs
+    assert txn.outcome is None
+    assert (stage.named("transaction_aborted"), producer.counters.aborted) == ([], 0)

@@ -171,3 +171,11 @@ def closed_error(transactional_id: str) -> errors.ClientClosedError:
     """Return the error for a call of a producer that was closed."""
     named = f" (transactional.id {transactional_id!r})" if transactional_id else ""
     return errors.ClientClosedError(f"Producer has been closed{named}: build another one.")
+
+
+def close_begun_error(transactional_id: str) -> errors.ClientClosedError:
+    """Return the error for a block of a producer whose ``close()`` has begun: it commits nothing any more."""
+    return errors.ClientClosedError(
+        f"close() of the producer {transactional_id!r} has begun: it takes no more blocks. If an exception has "
+        "interrupted it, call close() again; then build another producer."
+    )
