@@ -147,7 +147,10 @@ class CommitSkipped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRefused(Event):
-    """Offsets were not committed. ``rule``: the gate's rule that refused them, None for any other cause."""
+    """Offsets of a plain ``commit()`` were not committed; a refused transaction is told as TransactionAborted.
+
+    ``rule``: the gate's rule that refused them, None for any other cause.
+    """
 
     level: ClassVar[str] = "warning"
     partitions: frozenset[InputPartition]
@@ -376,7 +379,11 @@ class FaultLog:
 
 @dataclass(slots=True)
 class Counters:
-    """Totals of a loop or a producer since it was created."""
+    """Totals of a loop or a producer since it was created.
+
+    ``recoveries``: failures of the producer that were recovered from; one ProducerRecovered tells all of them until the
+    next commit (``failures``). ``outcomes_resolved``: unanswered commits whose outcome was looked for.
+    """
 
     committed: int = 0
     skipped: int = 0

@@ -82,7 +82,8 @@ def unreachable(
     way_out = way_out or (HOW_TO_AUTHENTICATE if refused else HOW_TO_REACH_BROKERS)
     message = (
         f"no usable answer from bootstrap.servers {str(settings.get('bootstrap.servers', ''))!r} within {limit_s:g} s"
-        f"{last.clause(refusal_among(last.by_code) if refused else None)}{clause}. {way_out}; {_NOTHING_WAS_COMMITTED}"
+        f"{last.clause(refusal_among(last.by_code) if refused else None)}{clause.rstrip('.')}. {way_out}; "
+        f"{_NOTHING_WAS_COMMITTED}"
     )
     return _with_code_of(cause, message, refused=refused)
 

@@ -14,7 +14,13 @@ from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.confluent.positions.clients import PositionedClients
 from eos_client.core.commit_gate import CommitGate, GateSettings
 from eos_client.core.model import Outcome, ProducerLimits
-from eos_client.errors import AbortableError, ClusterUnavailableError, ConfigurationError, TransactionStateError
+from eos_client.errors import (
+    AbortableError,
+    ClusterUnavailableError,
+    ConfigurationError,
+    TransactionStateError,
+    UnknownOutcomeError,
+)
 from eos_client.integration.sql.database_loop import DEFAULT_OFFSETS_TABLE, fault_of_database, owner_name
 from eos_client.integration.sql.sql_store import SqlPositionStore
 from eos_client.observe import Counters, EventHook, log_event
@@ -24,6 +30,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.02, 1.0
+_UNANSWERED = (
+    "the COMMIT of a block without records was not answered: what the block has written by itself is there or not, and "
+    "no position shows which"
+)
 
 
 class DatabaseConsumer:
@@ -122,7 +132,8 @@ class DatabaseTransaction:
     """A ``with`` block around one transaction of the database; ``outcome`` and ``reason`` say how it ended.
 
     They mean what they mean in ``producer.transaction(consumer)``: COMMITTED, ABORTED, or SKIPPED where the commit gate
-    holds the transaction open for the next block.
+    holds the transaction open for the next block. Where the COMMIT of a block without records was not answered,
+    ``outcome`` stays None, and nothing is raised.
     """
 
     def __init__(self, consumer: DatabaseConsumer, max_records: int, timeout_s: float) -> None:
@@ -132,6 +143,8 @@ class DatabaseTransaction:
         self._block: Any = None
         self._leave: Any = None
         self._connection: Connection | None = None
+        self._records: list[Any] = []
+        self._is_unanswered = False
 
     @property
     def outcome(self) -> Outcome | None:
@@ -142,6 +155,8 @@ class DatabaseTransaction:
     @property
     def reason(self) -> str:
         """Why it ended so."""
+        if self._is_unanswered:
+            return _UNANSWERED
         return "not entered yet" if self._block is None else str(self._block.reason)
 
     def __enter__(self) -> tuple[Connection, list[Any]]:
@@ -166,11 +181,12 @@ class DatabaseTransaction:
         self._leave = self._block.__exit__  # which shows the block whether this `with` can still end it
         self._block.__enter__()
         try:
-            self._connection, records = self._consumer._begin(self._max_records, self._timeout_s)  # noqa: SLF001
+            begun = self._consumer._begin(self._max_records, self._timeout_s)  # noqa: SLF001
+            self._connection, self._records = begun
         except BaseException:
             self._leave(*sys.exc_info())
             raise
-        return self._connection, records
+        return begun
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -180,4 +196,10 @@ class DatabaseTransaction:
             broken = AbortableError(f"{fault}. Its records are consumed again.")
             self._consumer._session.block.fail(broken, quietly=True)  # noqa: SLF001
             return bool(self._leave(type(broken), broken, broken.__traceback__))
-        return bool(self._leave(kind, error, trace))
+        try:
+            return bool(self._leave(kind, error, trace))
+        except UnknownOutcomeError:
+            if self._records:
+                raise
+            self._is_unanswered = True  # no record comes again or is missed, so an idle loop may go on
+            return False

@@ -275,3 +275,18 @@ def test_an_offset_that_was_set_by_hand_is_not_overwritten(stage, worker):
         assert len(stage.rows()) == 4
     assert "shows offset 2, and not 4" in worker.block.reason
     assert stage.offsets() == {0: 2}
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST, Fault.LOST_AFTER])
+def test_an_idle_worker_lives_on_where_a_commit_is_not_answered(stage, worker, fault):
+    stage.write(5)
+    worker.steps_until(has_all(stage))
+    stage.driver.plan = first(Statement.COMMIT, fault)
+    worker.step()
+    assert stage.driver.struck == [(Statement.COMMIT, fault)]
+    assert worker.block.outcome is None
+    assert "without records" in worker.block.reason
+    stage.write(5, 1)
+    worker.steps_until(has_all(stage))
+    assert worker.block.outcome is Outcome.COMMITTED
+    stage.assert_exact()
