@@ -25,6 +25,7 @@ from eos_client.testing.broker_settings import (
     new_cluster_id,
     refuse_owned_properties,
 )
+from eos_client.testing.broker_storage import KeptFormat
 from eos_client.testing.free_ports import free_ports, is_free
 from eos_client.testing.java_runtime import find_java
 from eos_client.testing.kafka_jars import kafka_jars
@@ -43,6 +44,7 @@ _READY_POLL_S = 0.05
 _ERROR_LINES = 60
 PORT_TRIES_MAX = 3
 _PORT_TAKEN = "Address already in use"
+_UNFIT_SETTING = "ConfigException"
 
 
 class PortTakenError(EmbeddedKafkaError):
@@ -138,11 +140,12 @@ class EmbeddedKafka:
                 f"port {self._port} is in use: stop what listens there, choose another, or leave it out for a free one"
             )
         java = find_java()
-        self._java = BrokerJava(java, kafka_jars(self.version, java, self._on_progress), self._heap_mb)
+        jars = kafka_jars(self.version, java, self._on_progress)
+        self._java = BrokerJava(java, jars, self._heap_mb)
         self._files = BrokerDirectory(self._directory, keep=self._keep_directory)
         self._owner_pid = os.getpid()
         try:
-            self._start_on_free_ports(self._java, self._files)
+            self._start_on_free_ports(self._java, self._files, KeptFormat(jars, self._properties))
         except BaseException:
             self._release()
             raise
@@ -195,14 +198,17 @@ class EmbeddedKafka:
             raise EmbeddedKafkaError("the embedded broker is not started: call start() first")
         return _Started(self._files, self._listeners, self._process, self._java)
 
-    def _start_on_free_ports(self, java: BrokerJava, files: BrokerDirectory) -> None:
+    def _start_on_free_ports(self, java: BrokerJava, files: BrokerDirectory, kept: KeptFormat) -> None:
         """Start the broker, with other ports if one is taken before the broker binds it."""
         for tries_left in reversed(range(PORT_TRIES_MAX)):
             listeners = self._seat.listeners if self._seat else self._chosen_listeners()
             settings = broker_settings(listeners, str(files.data), self._properties)
             files.properties.write_text(as_properties_file(settings))
             if files.cluster_id is None:
-                self._format(java, files)
+                cluster_id = self._seat.cluster_id if self._seat else new_cluster_id()
+                if not kept.write(files.data, cluster_id, listeners.node_id):
+                    self._format(java, files, cluster_id)
+                    kept.keep(files.data)
             log_start = files.log_size_bytes()
             self._launch(java, files)
             try:
@@ -222,8 +228,7 @@ class EmbeddedKafka:
         protocol = "SASL_PLAINTEXT" if self._clients_log_in else "PLAINTEXT"
         return BrokerListeners(client, internal, controller, self._advertised_port or client, client_protocol=protocol)
 
-    def _format(self, java: BrokerJava, files: BrokerDirectory) -> None:
-        cluster_id = self._seat.cluster_id if self._seat else new_cluster_id()
+    def _format(self, java: BrokerJava, files: BrokerDirectory, cluster_id: str) -> None:
         command = java.format_command(cluster_id, files.properties)
         exit_code = self._run(command, files).exit_code(wait_s=_FORMAT_TIMEOUT_S)
         if exit_code != 0:
@@ -248,6 +253,8 @@ class EmbeddedKafka:
             exit_code = self._process.exit_code(wait_s=_READY_POLL_S) if self._process else None
             if exit_code is not None:
                 problem = f"ended while starting (exit code {exit_code})"
+                if files.log_has(_UNFIT_SETTING, since=0):
+                    problem = f"does not accept its settings and {problem}: check the broker properties"
             elif time.monotonic() > deadline:
                 problem = f"was not ready after {self._start_timeout_s:g} s"
             else:
