@@ -41,6 +41,7 @@ settings.load_profile("tests")
 
 def pytest_configure(config):
     config.pluginmanager.import_plugin("tests.support.broker_skips")
+    config.pluginmanager.import_plugin("tests.support.session_brokers")
 
 
 def pytest_collection_finish():

@@ -2,7 +2,7 @@
 
 A start costs seconds of every processor. Tests on a shared broker name topics, groups and transactional ids of their
 own. A test that kills, stops or reconfigures a broker starts one for itself, or takes `SharedBrokers.mortal` or
-`SharedBrokers.cluster`.
+`SharedBrokers.cluster`. Those of `SharedBrokers.chosen` are shared by all workers (`session_brokers`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from eos_client.testing.broker_choice import BrokerChoice
 from eos_client.testing.broker_settings import DEFAULT_VERSION
 from eos_client.testing.embedded_cluster import EmbeddedKafkaCluster
+from tests.support.session_brokers import SessionBroker, Wanted, session_broker
 from tests.verification.brokers import RunningBroker, direct_broker, proxied_broker
 
 if TYPE_CHECKING:
@@ -48,20 +49,23 @@ class SharedBrokers:
         self._started: dict[tuple[Any, ...], Any] = {}
         self._endings: list[ExitStack] = []
 
-    def chosen(self, properties: Mapping[str, str], version: str | None = None) -> KafkaBroker:
+    def chosen(self, properties: Mapping[str, str], version: str | None = None) -> KafkaBroker | SessionBroker:
         """A broker of the kind, and unless one is given of the version, that this session runs."""
+        shared = session_broker(self._config, Wanted(version, properties))
+        return shared or self._own(properties, version)
+
+    def _own(self, properties: Mapping[str, str], version: str | None = None) -> KafkaBroker:
 
         def start(ending: ExitStack) -> KafkaBroker:
-            options: dict[str, Any] = {} if version is None else {"version": version}
-            broker = BrokerChoice(self._config).new_broker(properties=properties, **options)
+            broker = BrokerChoice(self._config).new_broker(properties=properties, version=version)
             ending.callback(broker.stop)
             return broker
 
-        return self._once(("chosen", version, frozenset(properties.items())), start)
+        return self._once(("own", version, frozenset(properties.items())), start)
 
     def mortal(self) -> KafkaBroker:
         """A broker that a test may kill and restart. It runs when one asks, and soon aborts what takes too long."""
-        broker = self.chosen(SOON_TIMED_OUT)
+        broker = self._own(SOON_TIMED_OUT)
         if not broker.running:
             broker.restart()
         return broker

@@ -1,0 +1,121 @@
+"""A pytest plugin that gives all workers of a session of pytest-xdist the same brokers, `kafka_broker` among them.
+
+The session's own process starts each when a test of any worker first asks for it, and stops it at its end. They outlive
+a worker that crashes, and do not outlive the session's process, however that ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing.connection import Client, Listener
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from eos_client.errors import EmbeddedKafkaError
+
+if TYPE_CHECKING:
+    from eos_client.testing.broker import KafkaBroker
+
+_COUNTER = pytest.StashKey["BrokerCounter"]()
+_ADDRESS = "session_brokers"
+
+
+class Wanted(NamedTuple):
+    """What a worker asks for; without a version it is the one that the session runs."""
+
+    version: str | None
+    properties: Mapping[str, str]
+
+
+class SessionBroker(NamedTuple):
+    """What a worker knows of a broker: enough to use it, nothing to stop it by."""
+
+    kind: str
+    version: str
+    bootstrap_servers: str
+
+    @property
+    def port(self) -> int:
+        """Where it listens for clients."""
+        return int(self.bootstrap_servers.rpartition(":")[2])
+
+
+class BrokerCounter:
+    """Hands brokers out to the workers, in the session's own process."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._started: list[tuple[Wanted, KafkaBroker]] = []
+        self._listener = Listener()
+        self.address = str(self._listener.address)
+        self._serving = Thread(target=self._serve, name="session-brokers", daemon=True)
+        self._serving.start()
+
+    def _serve(self) -> None:
+        while True:
+            with suppress(EOFError, OSError), self._listener.accept() as asking:  # a worker may crash while it asks
+                wanted = asking.recv()
+                if wanted is None:
+                    return
+                asking.send(self._answer(wanted))
+
+    def _answer(self, wanted: Wanted) -> SessionBroker | EmbeddedKafkaError:
+        from eos_client.testing.broker_choice import BrokerChoice  # noqa: PLC0415  not in every test run
+
+        broker = next((broker for what, broker in self._started if what == wanted), None)
+        if broker is None:
+            try:
+                broker = BrokerChoice(self._config).new_broker(version=wanted.version, properties=wanted.properties)
+            except EmbeddedKafkaError as error:
+                return error
+            self._started.append((wanted, broker))
+        return SessionBroker(broker.kind, broker.version, broker.bootstrap_servers)
+
+    def close(self) -> None:
+        """Stop the brokers; nobody may ask any more."""
+        with Client(self.address) as closing:
+            closing.send(None)
+        self._serving.join()
+        self._listener.close()
+        for _, broker in self._started:
+            broker.stop()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker, before it starts, where to ask."""
+    if _COUNTER not in node.config.stash:
+        node.config.stash[_COUNTER] = BrokerCounter(node.config)
+    node.workerinput[_ADDRESS] = node.config.stash[_COUNTER].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the brokers when all workers have ended."""
+    if _COUNTER in config.stash:
+        config.stash[_COUNTER].close()
+
+
+def session_broker(config: pytest.Config, wanted: Wanted) -> SessionBroker | None:
+    """Ask for a broker of all workers; None where there are none. Raises `EmbeddedKafkaError` if it does not start."""
+    address = getattr(config, "workerinput", {}).get(_ADDRESS)
+    if address is None:
+        return None
+    with Client(address) as asking:
+        asking.send(wanted)
+        answer: SessionBroker | EmbeddedKafkaError = asking.recv()
+    if isinstance(answer, EmbeddedKafkaError):
+        raise answer
+    return answer
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(request: pytest.FixtureRequest) -> Any:
+    """The broker of all workers; without workers, that of the package's own fixture."""
+    try:
+        broker = session_broker(request.config, Wanted(None, {}))
+    except EmbeddedKafkaError as error:
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
+    return broker or request.getfixturevalue("kafka_broker")
