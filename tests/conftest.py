@@ -44,6 +44,16 @@ def pytest_configure(config):
     config.pluginmanager.import_plugin("tests.support.session_brokers")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Look for no garbage while tests are collected, which makes hardly any and takes a fifth longer with it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish():
     """What was imported and collected stays to the end: no collection of garbage need look through it again."""
     gc.freeze()
@@ -164,7 +174,7 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: rank(item.nodeid))
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]
-        items[:] = [item for item in items if item not in long]
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
         config.hook.pytest_deselected(items=long)
 
 

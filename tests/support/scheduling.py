@@ -61,8 +61,9 @@ _START_FIRST = (
 
 def rank(nodeid: str) -> int:
     """The lower, the sooner the test starts."""
-    places = [place for place, start in enumerate(_START_FIRST) if nodeid.startswith(start)]
-    return min(places, default=len(_START_FIRST))
+    if not nodeid.startswith(_START_FIRST):
+        return len(_START_FIRST)
+    return next(place for place, start in enumerate(_START_FIRST) if nodeid.startswith(start))
 
 
 def sharing(nodeid: str) -> str | None:
