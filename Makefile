@@ -55,6 +55,7 @@ demo: java $(READY) ## the main job on a real embedded Kafka, with a verdict
 test: java $(READY) ## all tests, on real Kafka
 	@$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder \
 	    -m "not soak and not spark and not kafka" $(TESTS) || test $$? -eq $(NO_TESTS)
+	@$(BIN)/python -m tests.support.first_broker
 	@$(BIN)/pytest --numprocesses $(BROKER_WORKERS) --dist loadfile --no-loadscope-reorder \
 	    -m "kafka and not soak and not spark" $(or $(TESTS),$(BROKER_TESTS)) || test $$? -eq $(NO_TESTS)
 	@$(BIN)/pytest --numprocesses $(SPARK_WORKERS) --dist loadfile --no-loadscope-reorder -m "spark and not soak" \

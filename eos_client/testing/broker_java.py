@@ -35,6 +35,11 @@ class BrokerJava:
         self._heap_mb = heap_mb
         self._archive = next((path for path in self._archives() if path == self._archive_name(path)), None)
 
+    @property
+    def has_archive(self) -> bool:
+        """Whether its commands map an archive of classes."""
+        return self._archive is not None
+
     def format_command(self, cluster_id: str, properties: Path) -> list[str]:
         """Return the command that formats a data directory, as ``kafka-storage format`` does."""
         arguments = ("format", "--cluster-id", cluster_id, "--config", str(properties))

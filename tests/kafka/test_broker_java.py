@@ -36,6 +36,7 @@ def archive_options(java):
 
 def test_without_an_archive_the_broker_writes_one(jars):
     assert archive_options(broker_java(jars)) == ["-XX:ArchiveClassesAtExit=classes.jsa"]
+    assert not broker_java(jars).has_archive
 
 
 def test_what_was_written_is_kept_and_mapped_by_this_broker_and_the_next(jars, written):
@@ -43,6 +44,7 @@ def test_what_was_written_is_kept_and_mapped_by_this_broker_and_the_next(jars, w
     java.keep_archive(written)
     [kept] = jars.iterdir()
     assert archive_options(java) == archive_options(broker_java(jars)) == [f"-XX:SharedArchiveFile={kept}"]
+    assert java.has_archive
     assert f"-XX:SharedArchiveFile={kept}" in java.format_command("cluster", Path("server.properties"))
     assert not written.exists()
 
