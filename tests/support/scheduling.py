@@ -1,6 +1,7 @@
 """Which tests go to one worker: those of a file, and those of several files that share what no others use.
 
-Such files share brokers, or a Spark session: one that has run for a while costs less for each batch than two new ones.
+Such files share brokers that only one process can use, or a Spark session: one that has run for a while costs less for
+each batch than two new ones. The brokers of `session_brokers` need none of this.
 """
 
 from __future__ import annotations
@@ -9,18 +10,25 @@ from xdist.scheduler import LoadFileScheduling
 
 # By what they share. A broker that asks who its clients are, and a cluster of three, cost as much as several others.
 _TOGETHER = {
-    "versions and offsets": ("tests/conformance/test_offsets",),
-    "versions": ("tests/conformance/",),
-    "proxies": (
-        "tests/faults/",
-        "tests/cli/test_broker_and_doctor.py",
-        "tests/kafka/test_dropped_producer.py",
+    "proxies": ("tests/faults/", "tests/cli/test_broker_and_doctor.py"),
+    "proxied clients": (
+        "tests/cli/test_redrive.py",
+        "tests/kafka/test_polled_while_rebuilding.py",
         "tests/kafka/test_raising_callbacks.py",
     ),
-    "credentials of commands": ("tests/cli/test_operations.py", "tests/cli/test_secure_clusters.py"),
-    "credentials": ("tests/kafka/test_permissions.py", "tests/kafka/test_secure_clients.py"),
+    "credentials of commands": (
+        "tests/cli/test_doctor_and_run.py",
+        "tests/cli/test_operations.py",
+        "tests/cli/test_secure_clusters.py",
+    ),
+    "credentials": (
+        "tests/kafka/test_permissions.py",
+        "tests/kafka/test_secure_clients.py",
+        "tests/kafka/test_security_protocol.py",
+    ),
     "deaths": (
         "tests/kafka/test_loop_recovery.py",
+        "tests/kafka/test_truncated_log.py",
         "tests/recovery/test_forced_errors.py",
         "tests/recovery/test_outage.py",
     ),
@@ -39,21 +47,23 @@ _START_FIRST = (
     *_TOGETHER["streams"],
     *_TOGETHER["session"],
     *_TOGETHER["proxies"],
-    *_TOGETHER["versions and offsets"],
-    *_TOGETHER["versions"],
     *_TOGETHER["credentials of commands"],
-    *_TOGETHER["credentials"],
+    "tests/cli/test_demo_command.py",
+    *_TOGETHER["deaths"],
     "tests/spark/test_cluster_",
     "tests/spark/test_example.py",
     "tests/kafka/test_embedded_kafka.py",
-    *_TOGETHER["deaths"],
-    "tests/cli/test_demo_command.py",
-    *_TOGETHER["cluster"],
-    "tests/kafka/test_tutorial.py",
-    "tests/recovery/test_two_instances.py",
-    "tests/kafka/test_rebalance_commit.py",
+    *_TOGETHER["credentials"],
+    *_TOGETHER["proxied clients"],
     "tests/kafka/test_loop_failed_records.py",
+    "tests/kafka/test_tutorial.py",
+    *_TOGETHER["cluster"],
+    "tests/kafka/test_rebalance_commit.py",
     "tests/kafka/test_exit.py",
+    "tests/conformance/test_groups",
+    "tests/conformance/test_offsets",
+    "tests/conformance/test_transactions_network.py",
+    "tests/recovery/test_two_instances.py",
     "tests/kafka/test_user_errors.py",
     "tests/packaging/test_environments.py",
 )
