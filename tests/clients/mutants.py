@@ -216,7 +216,7 @@ def _reads_uncommitted() -> Patch:
 
 MUTANTS = (
     Mutant("gate off: every commit is sent", _gate_off, story=8),
-    Mutant("gate never opens again", _gate_stays_closed, story=3),
+    Mutant("gate never opens again", _gate_stays_closed, story=6),
     Mutant("lost and revoked work is committed", lambda: _without(GateRule.LOST_WORK, GateRule.NOT_OURS), story=18),
     Mutant(
         "a moved generation is not looked into",
@@ -239,7 +239,7 @@ MUTANTS = (
     Mutant("records read before a rewind are kept", _keeps_waiting_records),
     Mutant("a producer whose request was sent twice is kept", _never_renews, story=2),
     Mutant("a producer whose request was not answered is kept", _forgives_unanswered_requests, story=45),
-    Mutant("no commit in the revoke callback", _no_commit_in_revoke, story=34),
+    Mutant("no commit in the revoke callback", _no_commit_in_revoke, story=41),
     Mutant(
         "a closed gate lets commits pass",
         lambda: _without(GateRule.REVOCATION_GENERATION, GateRule.HELD_TOO_LONG),
