@@ -19,11 +19,13 @@ PRESENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 SOURCE_ROOTS = ("", "eos_client", "eos_client/cli/project_files", "integration/spark", "tests", "tests/spark")
 
 
+@cache
 def prose(page: Path) -> str:
     """The page without its code blocks."""
     return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
+@cache
 def anchors(page: Path) -> set[str]:
     """The anchors that GitHub gives to a page's headings."""
     headings = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
@@ -46,6 +48,11 @@ def names_that_exist() -> set[str]:
     """Of those that any page names."""
     named = {name for page in PRESENT for name in names_on(page)}
     return {node.name for node in definitions(named) if isinstance(node, ast.FunctionDef)}
+
+
+@cache
+def defined_on_pages() -> set[str]:
+    return {name for page in PAGES for name in re.findall(r"^def (test_\w+)", page.read_text(), re.MULTILINE)}
 
 
 def test_there_are_pages_and_links_to_look_at():
@@ -73,8 +80,7 @@ def test_the_architecture_page_links_to_every_decision_record():
 @pytest.mark.parametrize("page", PRESENT, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_every_test_that_a_page_names_exists(page: Path):
     # A name may also be that of a file, or of a test that is part of a page.
-    on_pages = {name for each in PAGES for name in re.findall(r"^def (test_\w+)", each.read_text(), re.MULTILINE)}
-    assert sorted(names_on(page) - names_that_exist() - on_pages) == []
+    assert sorted(names_on(page) - names_that_exist() - defined_on_pages()) == []
 
 
 @pytest.mark.parametrize("page", PRESENT, ids=lambda page: str(page.relative_to(REPOSITORY)))
