@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _COUNTER = pytest.StashKey["BrokerCounter"]()
 _ADDRESS = "session_brokers"
+_ASKING_MAX = 64  # at the same time: all workers, while a broker starts
 
 
 class Wanted(NamedTuple):
@@ -49,7 +50,7 @@ class BrokerCounter:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._started: list[tuple[Wanted, KafkaBroker]] = []
-        self._listener = Listener()
+        self._listener = Listener(backlog=_ASKING_MAX)
         self.address = str(self._listener.address)
         self._serving = Thread(target=self._serve, name="session-brokers", daemon=True)
         self._serving.start()
