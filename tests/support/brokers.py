@@ -17,7 +17,7 @@ import pytest
 from eos_client.testing.broker_choice import BrokerChoice
 from eos_client.testing.broker_settings import DEFAULT_VERSION
 from eos_client.testing.embedded_cluster import EmbeddedKafkaCluster
-from tests.support.session_brokers import SessionBroker, Wanted, session_broker
+from tests.support.session_brokers import SessionBroker, session_broker
 from tests.verification.brokers import RunningBroker, direct_broker, proxied_broker
 
 if TYPE_CHECKING:
@@ -51,8 +51,7 @@ class SharedBrokers:
 
     def chosen(self, properties: Mapping[str, str], version: str | None = None) -> KafkaBroker | SessionBroker:
         """A broker of the kind, and unless one is given of the version, that this session runs."""
-        shared = session_broker(self._config, Wanted(version, properties))
-        return shared or self._own(properties, version)
+        return session_broker(self._config, properties, version) or self._own(properties, version)
 
     def _own(self, properties: Mapping[str, str], version: str | None = None) -> KafkaBroker:
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from multiprocessing.connection import Client, Listener
-from threading import Thread
+from dataclasses import dataclass, field
+from multiprocessing.connection import Client, Connection, Listener
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
 _COUNTER = pytest.StashKey["BrokerCounter"]()
 _ADDRESS = "session_brokers"
-_ASKING_MAX = 64  # at the same time: all workers, while a broker starts
+_ASKING_MAX = 64  # workers, at the same time
 
 
-class Wanted(NamedTuple):
+class _Wanted(NamedTuple):
     """What a worker asks for; without a version it is the one that the session runs."""
 
     version: str | None
-    properties: Mapping[str, str]
+    properties: frozenset[tuple[str, str]]
 
 
 class SessionBroker(NamedTuple):
@@ -44,45 +45,60 @@ class SessionBroker(NamedTuple):
         return int(self.bootstrap_servers.rpartition(":")[2])
 
 
+@dataclass
+class _OfAKind:
+    """The broker of one kind, and the lock of who starts or stops it."""
+
+    lock: Lock = field(default_factory=Lock)
+    broker: KafkaBroker | None = None
+
+
 class BrokerCounter:
-    """Hands brokers out to the workers, in the session's own process."""
+    """Hands brokers out to the workers, in the session's own process; those of several kinds may start side by side."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._started: list[tuple[Wanted, KafkaBroker]] = []
+        self._lock = Lock()
+        self._kinds: dict[_Wanted, _OfAKind] = {}
+        self._is_closed = False
         self._listener = Listener(backlog=_ASKING_MAX)
         self.address = str(self._listener.address)
         self._serving = Thread(target=self._serve, name="session-brokers", daemon=True)
         self._serving.start()
 
     def _serve(self) -> None:
-        while True:
-            with suppress(EOFError, OSError), self._listener.accept() as asking:  # a worker may crash while it asks
-                wanted = asking.recv()
-                if wanted is None:
-                    return
-                asking.send(self._answer(wanted))
+        while not self._is_closed:
+            asking = self._listener.accept()
+            Thread(target=self._attend, args=(asking,), name="session-brokers-worker", daemon=True).start()
 
-    def _answer(self, wanted: Wanted) -> SessionBroker | EmbeddedKafkaError:
+    def _attend(self, asking: Connection[Any, Any]) -> None:
+        with suppress(EOFError, OSError), asking:  # a worker may crash while it asks
+            asking.send(self._answer(asking.recv()))
+
+    def _answer(self, wanted: _Wanted) -> SessionBroker | EmbeddedKafkaError:
         from eos_client.testing.broker_choice import BrokerChoice  # noqa: PLC0415  not in every test run
 
-        broker = next((broker for what, broker in self._started if what == wanted), None)
-        if broker is None:
-            try:
-                broker = BrokerChoice(self._config).new_broker(version=wanted.version, properties=wanted.properties)
-            except EmbeddedKafkaError as error:
-                return error
-            self._started.append((wanted, broker))
-        return SessionBroker(broker.kind, broker.version, broker.bootstrap_servers)
+        with self._lock:
+            kind = self._kinds.setdefault(wanted, _OfAKind())
+        with kind.lock:
+            if kind.broker is None:
+                choice, properties = BrokerChoice(self._config), dict(wanted.properties)
+                try:
+                    kind.broker = choice.new_broker(version=wanted.version, properties=properties)
+                except EmbeddedKafkaError as error:
+                    return error
+            return SessionBroker(kind.broker.kind, kind.broker.version, kind.broker.bootstrap_servers)
 
     def close(self) -> None:
         """Stop the brokers; nobody may ask any more."""
-        with Client(self.address) as closing:
-            closing.send(None)
+        self._is_closed = True
+        Client(self.address).close()
         self._serving.join()
         self._listener.close()
-        for _, broker in self._started:
-            broker.stop()
+        for kind in self._kinds.values():
+            with kind.lock:
+                if kind.broker is not None:
+                    kind.broker.stop()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -99,13 +115,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[_COUNTER].close()
 
 
-def session_broker(config: pytest.Config, wanted: Wanted) -> SessionBroker | None:
+def session_broker(
+    config: pytest.Config, properties: Mapping[str, str], version: str | None = None
+) -> SessionBroker | None:
     """Ask for a broker of all workers; None where there are none. Raises `EmbeddedKafkaError` if it does not start."""
     address = getattr(config, "workerinput", {}).get(_ADDRESS)
     if address is None:
         return None
     with Client(address) as asking:
-        asking.send(wanted)
+        asking.send(_Wanted(version, frozenset(properties.items())))
         answer: SessionBroker | EmbeddedKafkaError = asking.recv()
     if isinstance(answer, EmbeddedKafkaError):
         raise answer
@@ -116,7 +134,7 @@ def session_broker(config: pytest.Config, wanted: Wanted) -> SessionBroker | Non
 def kafka_broker(request: pytest.FixtureRequest) -> Any:
     """The broker of all workers; without workers, that of the package's own fixture."""
     try:
-        broker = session_broker(request.config, Wanted(None, {}))
+        broker = session_broker(request.config, {})
     except EmbeddedKafkaError as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
     return broker or request.getfixturevalue("kafka_broker")

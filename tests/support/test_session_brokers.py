@@ -38,7 +38,7 @@ BrokerChoice.new_broker = new_broker
 """
 USES = """
 import os, pytest
-from tests.support.session_brokers import Wanted, session_broker
+from tests.support.session_brokers import session_broker
 
 @pytest.mark.parametrize("number", range(6))
 def test_uses_the_broker(kafka_broker, number):
@@ -47,11 +47,11 @@ def test_uses_the_broker(kafka_broker, number):
 ASKS_FOR_ANOTHER = """
 def test_asks_for_another(pytestconfig):
     for _ in range(2):
-        assert session_broker(pytestconfig, Wanted("4.1.2", {})).version == "4.1.2"
+        assert session_broker(pytestconfig, {}, "4.1.2").version == "4.1.2"
 """
 ASKS_IN_VAIN = """
 def test_asks_in_vain(pytestconfig):
-    session_broker(pytestconfig, Wanted(None, {"unfit": "1"}))
+    session_broker(pytestconfig, {"unfit": "1"})
 """
 CRASHES = """
 def test_crashes(kafka_broker):
