@@ -27,8 +27,12 @@ class Shutdown:
         self.reason = self.reason or reason
 
     def end_by(self, error: BaseException) -> None:
-        """Let ``error`` be the reason, whatever was asked for before: it is what ends the loop."""
-        self.reason = type(error).__name__  # the caller reports the message
+        """Let ``error`` be the reason, which ends the loop whatever was asked for before; its caller reports the text.
+
+        KeyboardInterrupt, SystemExit and a cancellation only ask for an end, too: an earlier request stays the reason.
+        """
+        is_request = not isinstance(error, Exception)
+        self.reason = (is_request and self.reason) or type(error).__name__
 
     @property
     def ends_at(self) -> float:
