@@ -58,7 +58,8 @@ if child == 0:
     time.sleep(600)
     os._exit(0)
 print(child, flush=True)
-time.sleep(600)
+while True:
+    time.sleep(0.1)  # a signal that comes just before a sleep does not interrupt it
 """
 
 
