@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from eos_client import EosConsumer, EosProducer
+from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
 from eos_client.testing.simulator import SimulatedCluster
@@ -67,6 +67,14 @@ class SimulatedStage(BlockStage):
             factory=factory or self.cluster.consumer,
             clock=self.cluster.clock,
             hook=hook or self.events.append,
+        )
+
+    def loop(self, transform: Any = lambda message: [message.value()], **settings: Any) -> ExactlyOnceLoop:
+        """A loop from the source to the sink, with settings of EosConfig."""
+        consumer = self.group_settings | settings.pop("consumer", {})
+        config = EosConfig({"bootstrap.servers": "simulated"}, group_id=GROUP, consumer=consumer, **settings)
+        return ExactlyOnceLoop(
+            config, [SOURCE], transform, output_topic=SINK, hook=self.events.append, clients=self.cluster
         )
 
     def producer(

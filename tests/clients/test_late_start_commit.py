@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eos_client import EosConfig, EosProducer, ExactlyOnceLoop, Outcome
+from eos_client import EosProducer, Outcome
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition
 from eos_client.errors import (
@@ -45,16 +45,8 @@ def blocks(stage: SimulatedStage, until_s: float) -> None:
 
 
 def loop(stage: SimulatedStage, until_s: float) -> None:
-    settings = {name.replace("_", "."): value for name, value in LATEST.items()} | stage.group_settings
-    config = EosConfig({"bootstrap.servers": "simulated"}, group_id=GROUP, transactional_id="t", consumer=settings)
-    made = ExactlyOnceLoop(
-        config,
-        [SOURCE],
-        lambda message: [message.value()],
-        output_topic=SINK,
-        hook=stage.events.append,
-        clients=stage.cluster,
-    )
+    latest = {name.replace("_", "."): value for name, value in LATEST.items()}
+    made = stage.loop(transactional_id="t", consumer=latest)
     stage.cluster.after(until_s - stage.cluster.clock(), made.stop)
     made.run()
 

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from eos_client import EosConfig, ExactlyOnceLoop
 from eos_client.errors import ClusterUnavailableError
-from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.clients.simulated_stage import SimulatedStage
 from tests.clients.test_steps_that_fail_in_a_rebalance import commit_for_another_member
 from tests.support.protocols import COOPERATIVE
 
@@ -25,20 +24,8 @@ def refuse_the_first(message: Any) -> list[bytes]:
 def run(stop_at_s: float, **settings: Any) -> SimulatedStage:
     """Let the first commit, by its time or by the stop, get lost, and another member commit the same records."""
     stage = SimulatedStage(COOPERATIVE, records=LOADED)
-    loop = ExactlyOnceLoop(
-        EosConfig(
-            {"bootstrap.servers": "simulated"},
-            group_id=GROUP,
-            commit_interval_s=COMMIT_AT_S,
-            **settings,
-            consumer={name.replace("_", "."): value for name, value in stage.group_settings.items()},
-        ),
-        [SOURCE],
-        refuse_the_first if settings else lambda message: [message.value()],
-        output_topic=SINK,
-        hook=stage.events.append,
-        clients=stage.cluster,
-    )
+    transform = {"transform": refuse_the_first} if settings else {}
+    loop = stage.loop(commit_interval_s=COMMIT_AT_S, **settings, **transform)
 
     def lose_every_commit() -> None:
         for _ in range(40):
@@ -75,16 +62,7 @@ def test_a_record_that_was_skipped_in_a_transaction_of_unknown_outcome_is_told_a
 
 def test_a_loop_that_stops_asks_no_longer_for_an_outcome_than_its_shutdown_may_take() -> None:
     stage = SimulatedStage(COOPERATIVE, records=LOADED)
-    config = EosConfig(
-        {"bootstrap.servers": "simulated"},
-        group_id=GROUP,
-        commit_interval_s=COMMIT_AT_S,
-        shutdown_timeout_s=10,
-        recovery_timeout_s=600,
-    )
-    loop = ExactlyOnceLoop(
-        config, [SOURCE], lambda message: [message.value()], output_topic=SINK, clients=stage.cluster
-    )
+    loop = stage.loop(commit_interval_s=COMMIT_AT_S, shutdown_timeout_s=10, recovery_timeout_s=600)
 
     def stop_without_an_answer() -> None:
         stage.cluster.lose_request("EndTxn", "producer-1")

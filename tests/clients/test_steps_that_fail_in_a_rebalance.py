@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from eos_client import EosConfig, EosProducer, ExactlyOnceLoop, Outcome
+from eos_client import EosProducer, Outcome
 from eos_client.core.commit_gate import GateSettings
 from eos_client.errors import (
     ClusterUnavailableError,
@@ -17,7 +17,7 @@ from eos_client.errors import (
     TransactionStateError,
     UnknownOutcomeError,
 )
-from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.clients.test_blocks_unknown_commit import (
     BOTH_WAYS,
     RECOVERY_S,
@@ -248,16 +248,7 @@ def test_who_asks_for_ends_learns_once_what_a_revocation_has_found_out(arrives: 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_loop_that_ends_before_an_outcome_is_known_tells_no_abort(protocol: str, arrives: bool) -> None:
     stage = SimulatedStage(protocol, request_timeout_s=REQUEST_S)
-    consumer = {name.replace("_", "."): value for name, value in stage.group_settings.items()}
-    config = EosConfig({"bootstrap.servers": "simulated"}, group_id=GROUP, commit_interval_s=60.0, consumer=consumer)
-    loop = ExactlyOnceLoop(
-        config,
-        [SOURCE],
-        lambda message: [message.value()],
-        output_topic=SINK,
-        hook=stage.events.append,
-        clients=stage.cluster,
-    )
+    loop = stage.loop(commit_interval_s=60.0)
 
     def revoke_without_an_answer() -> None:
         next_commit_is_unanswered(stage, arrives=arrives)
