@@ -23,6 +23,14 @@ def unique_name():
 
 
 @pytest.fixture
+def jars(tmp_path):
+    """An empty folder for the jars of a Kafka version."""
+    folder = tmp_path / "jars"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
 def create_topic(unique_name):
     """A function that creates a topic on a broker and returns its name."""
 

@@ -11,13 +11,6 @@ BUILD = "17.0.9"
 
 
 @pytest.fixture
-def jars(tmp_path):
-    folder = tmp_path / "jars"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def written(tmp_path):
     """What a broker that was shut down in order has left."""
     path = tmp_path / "classes.jsa"

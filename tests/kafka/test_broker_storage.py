@@ -11,13 +11,6 @@ A_VERSION = {"inter.broker.protocol.version": "3.9"}
 
 
 @pytest.fixture
-def jars(tmp_path):
-    folder = tmp_path / "jars"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def formatted(tmp_path):
     """What Kafka's tool has left."""
     data = tmp_path / "formatted"
