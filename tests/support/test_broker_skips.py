@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.broker_skips import SKIPS_MAX
+from tests.support.inner_session import run_pytest
 
-REPOSITORY = Path(__file__).parents[2]
 TESTS = """
 import pytest
 from tests.support.broker_skips import skip_broken_by_broker
@@ -28,22 +25,10 @@ def test_that_passes():
 """
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("processes", [0, 2])
 @pytest.mark.parametrize(("count", "exit_code"), [(SKIPS_MAX, 0), (SKIPS_MAX + 1, 1)], ids=["within", "above"])
-def test_a_session_fails_above_the_budget(tmp_path: Path, processes: str, count: int, exit_code: int) -> None:
-    (tmp_path / "test_some.py").write_text(TESTS.format(count=count))
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.support.broker_skips"),
-            *("-p", "xdist.plugin", "--numprocesses", processes),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def test_a_session_fails_above_the_budget(tmp_path: Path, processes: int, count: int, exit_code: int) -> None:
+    ran = run_pytest(tmp_path, TESTS.format(count=count), "tests.support.broker_skips", processes=processes)
     assert ran.returncode == exit_code, ran.stdout
     assert ("too many tests were skipped" in ran.stdout) is bool(exit_code), ran.stdout
     assert ran.stdout.count("test_that_cannot_be_judged[") == (count if exit_code else 0), ran.stdout

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.support.inner_session import run_pytest
+
 STAND_IN = """
 from pathlib import Path
 from types import SimpleNamespace
@@ -63,19 +62,8 @@ BY_DEFAULT = "started None {}"
 def run(tmp_path: Path, tests: str, processes: int = 2) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """Run the tests; returns how that ended, and what became of the brokers."""
     (tmp_path / "conftest.py").write_text(STAND_IN)
-    (tmp_path / "test_some.py").write_text(USES + tests)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist.plugin", "-n", str(processes)),
-            *("-p", "eos_client.testing.pytest_plugin", "-p", "tests.support.session_brokers"),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    plugins = "eos_client.testing.pytest_plugin", "tests.support.session_brokers"
+    ran = run_pytest(tmp_path, USES + tests, *plugins, processes=processes)
     return ran, (tmp_path / "told").read_text().splitlines()
 
 
