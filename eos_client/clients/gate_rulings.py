@@ -16,7 +16,7 @@ _WAIT_SLICE_S = 0.02
 
 
 class GateRulings:
-    """The attempts of one piece of work, from its first skip to its end."""
+    """The rulings on the attempts of one piece of work, from its first skip to its end."""
 
     def __init__(
         self, consumer: ConfluentConsumer, hook: EventHook, clock: Callable[[], float], *, of_transaction: bool = False
