@@ -21,13 +21,12 @@ from eos_client.cli.live_screen import LiveScreen
 from eos_client.cli.logs import LogFormat
 from eos_client.cli.run_figures import Seen, Snapshot, rates_between
 from eos_client.cli.run_words import plain_line, screen, stopping_line, summary_line
-from eos_client.loop.until_end import NO_PARTITION, READ_TO_THE_END
+from eos_client.loop.until_end import READ_TO_THE_END
 from eos_client.observe import Counters, Event, EventHook, log_event
 
 _TICK_S = 0.1
 _PLAIN_INTERVAL_S = {LogFormat.CONSOLE: 10.0, LogFormat.JSON: 1.0}
 _LIVE_INTERVAL_S = 1.0
-_DONE = frozenset({READ_TO_THE_END, NO_PARTITION})
 
 
 Line = tuple[str, Mapping[str, object]]
@@ -52,14 +51,14 @@ FOR_A_PROGRAM = LogWords(
         "loop_stopping",
         {"reason": reason, "advice": "a second signal ends the process at once"},
     ),
-    ended=lambda now: ("job_done" if now.stop_reason in _DONE else "loop_summary", now.as_summary()),
+    ended=lambda now: ("job_done" if now.stop_reason == READ_TO_THE_END else "loop_summary", now.as_summary()),
 )
-"""Fields. A loop that has ended by itself, at the ends of its partitions, has ``job_done`` as its last line."""
+"""Fields. A loop that has ended by itself, at the end of the input, has ``job_done`` as its last line."""
 
 FOR_A_PERSON = LogWords(
     report=lambda now: (plain_line(now), {}),
     stopping=lambda reason: (stopping_line(reason), {}),
-    ended=lambda now: (summary_line(now, is_done=now.stop_reason in _DONE), {}),
+    ended=lambda now: (summary_line(now, is_done=now.stop_reason == READ_TO_THE_END), {}),
 )
 """The same in short sentences."""
 

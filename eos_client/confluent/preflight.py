@@ -19,7 +19,7 @@ from eos_client.confluent.failures.kafka_errors import kafka_error
 from eos_client.confluent.first_contact import FirstContact
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.error_codes import TOPIC_UNREADABLE
-from eos_client.core.model import is_pattern
+from eos_client.core.model import InputPartition, Partitions, is_pattern
 from eos_client.core.output_topics import why_unfit_settings
 from eos_client.errors import ClusterUnfitError, EosError
 from eos_client.ports import Clock
@@ -94,6 +94,20 @@ def known_topics(consumer: ConfluentConsumer, limit_s: float) -> frozenset[str] 
         return frozenset(consumer.list_topics(timeout=limit_s).topics)
     except KafkaException:
         return None
+
+
+def partitions_of(consumer: ConfluentConsumer, topics: Iterable[str], limit_s: float) -> Partitions | None:
+    """Return the partitions that ``topics`` have; None where the cluster does not show all of them in ``limit_s``."""
+    found: set[InputPartition] = set()
+    for topic in topics:
+        try:
+            known = consumer.list_topics(topic, limit_s).topics[topic]
+        except KafkaException:
+            return None
+        if known.error is not None:
+            return None
+        found.update(InputPartition(topic, number) for number in known.partitions)
+    return frozenset(found)
 
 
 def has_topic(consumer: ConfluentConsumer, topic: str, limit_s: float) -> bool | None:

@@ -1,30 +1,33 @@
 """The ends at which a loop stops that is to read its input once: ``run(until_end=True)``.
 
-Each member speaks for the partitions that the group has given it. The end of each is taken once, when it is assigned,
-so records that are written later are not waited for, and a partition that leaves is its next owner's to read.
+A member waits until its group has committed every partition of the topics up to the end that it saw at its start, also
+where another member reads it: so the success of one member is that of the whole job, and the partitions of a member
+that is killed are read by those that wait. Records that are written later are not waited for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eos_client.core.model import GroupGeneration, InputPartition, Partitions
-
-NO_PARTITION_LIMIT_S = 30.0
-"""How long, in seconds, a member waits for a partition in one generation: others may be revoking theirs."""
+from eos_client.core.model import InputPartition, Partitions
 
 
 class InputEnds:
-    """The ends of the partitions that are ours (None: there is nothing before it), and since when we have none."""
+    """The end of each partition as it was first seen; None: there is nothing to read before it."""
 
     def __init__(self) -> None:
         self._ends: dict[InputPartition, int | None] = {}
-        self._without_since: tuple[GroupGeneration, float] | None = None
+        self._last_seen: dict[InputPartition, int] = {}
 
-    def lacking(self, assigned: Partitions) -> Partitions:
-        """Return those of ``assigned`` whose end is not known yet; forgets the ends of partitions that have left."""
-        self._ends = {partition: end for partition, end in self._ends.items() if partition in assigned}
-        return assigned - self._ends.keys()
+    @property
+    def to_be_committed(self) -> Partitions:
+        """The partitions that have something to read before their end."""
+        return frozenset(partition for partition, end in self._ends.items() if end is not None)
+
+    def lacking(self, partitions: Partitions) -> Partitions:
+        """Return those of ``partitions`` whose end is not known yet; forgets the ends of all others."""
+        self._ends = {partition: end for partition, end in self._ends.items() if partition in partitions}
+        return partitions - self._ends.keys()
 
     def record(self, partition: InputPartition, start: int, end: int) -> None:
         """Record the ``end`` of the log of ``partition``, unless it has one; the log begins at ``start`` now."""
@@ -36,14 +39,7 @@ class InputEnds:
         ends = {partition: self._ends.get(partition) for partition in offsets}
         return frozenset(partition for partition, end in ends.items() if end is not None and offsets[partition] < end)
 
-    def are_awaited_in_vain(self, generation: GroupGeneration | None, now_s: float) -> bool:
-        """Whether we have been without a partition for NO_PARTITION_LIMIT_S in this ``generation``.
-
-        None: we have partitions, or the group has not said yet.
-        """
-        if generation is None:
-            self._without_since = None
-            return False
-        if self._without_since is None or not self._without_since[0].same_membership(generation):
-            self._without_since = generation, now_s
-        return now_s - self._without_since[1] >= NO_PARTITION_LIMIT_S
+    def standing_still(self, offsets: Mapping[InputPartition, int]) -> Partitions:
+        """Return the partitions that are behind, with the same offset as in the last call."""
+        before, self._last_seen = self._last_seen, dict(offsets)
+        return frozenset(partition for partition in self.behind(offsets) if before.get(partition) == offsets[partition])

@@ -36,7 +36,7 @@ from eos_client.loop.topic_check import checked_output_topic, checked_topics
 from eos_client.loop.transaction_pace import TransactionPace
 from eos_client.loop.transaction_size import RepeatedAborts, TransactionCost, TransactionSize
 from eos_client.loop.transform_check import one_transform
-from eos_client.loop.until_end import NO_PARTITION, READ_TO_THE_END, UntilEnd
+from eos_client.loop.until_end import READ_TO_THE_END, UntilEnd
 from eos_client.observe import (
     ClientReported,
     Counters,
@@ -204,9 +204,9 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
     def run(self, *, until_end: bool = False) -> bool:
         """Work until stopped, then finish or abort what is open, leave the group and return.
 
-        With ``until_end`` it stops by itself, committed, when each of its partitions was read to the last stable offset
-        that it had when the group assigned it; and when the group has given it no partition for 30 s. Returns whether
-        it has stopped for that.
+        With ``until_end`` it stops by itself once the group has committed every partition of ``topics`` up to the last
+        stable offset that it had at the start; of what a pattern matches, the partitions that this loop has. Returns
+        whether it has stopped for that.
 
         Raises ClusterUnavailableError (AuthenticationError where credentials are refused), ClusterUnfitError,
         TransformError, ProducerFencedError or FatalClientError;
@@ -217,13 +217,13 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
 
     def _run_once(self, *, until_end: bool) -> bool:
         self._claim()
-        self._until_end = UntilEnd(self._consumer_adapter, self._clock) if until_end else None
+        self._until_end = UntilEnd(self._consumer_adapter, self._topics, self._clock) if until_end else None
         try:
             with StopSignals(self.stop):
                 self._run()
         finally:
             self._ended.set()
-        return self._shutdown.reason in {READ_TO_THE_END, NO_PARTITION}
+        return self._shutdown.reason == READ_TO_THE_END
 
     def _claim(self) -> None:
         with self._starting:
@@ -409,8 +409,8 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         self._polled_at = self._clock()
         if not self._pace.has_begun:
             self._missing.require()
-            if self._until_end is not None and (reason := self._until_end.why_to_stop()) is not None:
-                self.stop(reason)
+            if self._until_end is not None and self._until_end.is_reached():
+                self.stop(READ_TO_THE_END)
                 return []
             first = self._consumer.poll(self.config.poll_timeout_s)
             if first is None:

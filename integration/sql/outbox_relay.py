@@ -126,11 +126,11 @@ class OutboxRelay:
     def run(self, *, until_end: bool = False) -> bool:
         """Work until stopped, then finish or abort what is open, leave the group and return.
 
-        With ``until_end`` it stops by itself once all rows are published that were committed when the group assigned
-        their buckets. See ``ExactlyOnceLoop.run`` for the errors. A database that does not answer at the start, for
-        ``config.start_timeout_s``, is a ClusterUnavailableError; later it is waited for, as an idle loop waits for its
-        cluster. Raises ClusterUnfitError where the outbox is missing, belongs to another group, or has another number
-        of buckets.
+        With ``until_end`` it stops by itself once all rows are published that were committed at its start, by it or by
+        another relay of the group. See ``ExactlyOnceLoop.run`` for the errors. A database that does not answer at the
+        start, for ``config.start_timeout_s``, is a ClusterUnavailableError; later it is waited for, as an idle loop
+        waits for its cluster. Raises ClusterUnfitError where the outbox is missing, belongs to another group, or has
+        another number of buckets.
         """
         try:
             self._prepare()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from eos_client.core.input_ends import NO_PARTITION_LIMIT_S, InputEnds
-from eos_client.core.model import GroupGeneration, InputPartition
+from eos_client.core.input_ends import InputEnds
+from eos_client.core.model import InputPartition
 
 FIRST, SECOND = InputPartition("orders", 0), InputPartition("orders", 1)
 BOTH = frozenset({FIRST, SECOND})
 BEGINNING = -2
-OLD, NEW = GroupGeneration(1, "member"), GroupGeneration(2, "member")
 
 
 def ends_of(**ends: tuple[int, int]) -> InputEnds:
@@ -53,17 +52,13 @@ def test_a_partition_that_leaves_gets_a_new_end_when_it_comes_back() -> None:
     assert ends.behind({SECOND: 5}) == {SECOND}
 
 
-def test_a_member_without_partitions_waits_in_one_generation_for_so_long() -> None:
-    ends = InputEnds()
-    assert not ends.are_awaited_in_vain(OLD, 0.0)
-    assert not ends.are_awaited_in_vain(OLD, NO_PARTITION_LIMIT_S - 1)
-    assert not ends.are_awaited_in_vain(NEW, NO_PARTITION_LIMIT_S)
-    assert not ends.are_awaited_in_vain(NEW, 2 * NO_PARTITION_LIMIT_S - 1)
-    assert ends.are_awaited_in_vain(NEW, 2 * NO_PARTITION_LIMIT_S)
+def test_only_what_has_something_to_read_must_be_committed() -> None:
+    assert ends_of(first=(0, 5), second=(7, 7)).to_be_committed == {FIRST}
 
 
-def test_partitions_that_come_in_between_begin_it_anew() -> None:
-    ends = InputEnds()
-    assert not ends.are_awaited_in_vain(OLD, 0.0)
-    assert not ends.are_awaited_in_vain(None, 1.0)
-    assert not ends.are_awaited_in_vain(OLD, NO_PARTITION_LIMIT_S)
+def test_what_is_behind_stands_still_where_its_offset_was_the_same_at_the_last_look() -> None:
+    ends = ends_of(first=(0, 5), second=(0, 5))
+    assert ends.standing_still({FIRST: 1, SECOND: 1}) == frozenset()
+    assert ends.standing_still({FIRST: 1, SECOND: 2}) == {FIRST}
+    assert ends.standing_still({FIRST: 5, SECOND: 2}) == {SECOND}
+    assert ends.standing_still({FIRST: 5, SECOND: 2}) == {SECOND}

@@ -10,8 +10,9 @@ from typing import Any
 from eos_client import AsyncExactlyOnceLoop, ExactlyOnceLoop
 from eos_client.loop.until_end import READ_TO_THE_END
 from eos_client.observe import LoopStopped
-from tests.kafka.loop_support import ONE_PROTOCOL, EventLog, Job
+from tests.kafka.loop_support import COOPERATIVE, ONE_PROTOCOL, EventLog, Job
 from tests.kafka.test_passed_offsets import Upstream
+from tests.support.waiting import wait_for
 
 
 def read_to_the_end(loop: ExactlyOnceLoop) -> bool:
@@ -65,6 +66,17 @@ def test_workers_share_the_input_and_each_stops(kafka_broker, protocol):
         for thread in threads:
             thread.join()
         assert results == [True, True]
+        job.assert_exactly_once()
+
+
+def test_one_success_is_that_of_the_job_where_a_worker_is_killed(kafka_broker):
+    kafka = COOPERATIVE | {"session.timeout.ms": 6000}
+    with Job(kafka_broker) as job:
+        job.load(400)
+        killed = job.start_process("slow", kafka=kafka, max_records=10)
+        wait_for(lambda: job.committed() > 0, "the other worker has committed")
+        killed.close()
+        assert read_to_the_end(job.loop(kafka=kafka))
         job.assert_exactly_once()
 
 

@@ -57,6 +57,7 @@ class Bench:
         transform_batch: Any = None,
         partitions: int = 1,
         output_partitions: int = 1,
+        topics: tuple[str, ...] = ("orders",),
         clients: ClientLibrary | None = None,
         **options: Any,
     ) -> None:
@@ -70,7 +71,7 @@ class Bench:
         given: dict[str, Any] = {"transform": transform, "transform_batch": transform_batch}
         self.loop: ExactlyOnceLoop = ExactlyOnceLoop(
             config(**options),
-            ["orders"],
+            topics,
             **given,
             output_topic="invoices",
             hook=self._heard,

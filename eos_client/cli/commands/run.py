@@ -50,7 +50,7 @@ Attempts = Annotated[
     int, typer.Option(metavar="N", help="How often FUNC is called before the record counts as failed.", min=1)
 ]
 UntilEnd = Annotated[
-    bool, flag("--until-end", "Stop, committed, at the ends that the partitions have when they are assigned.")
+    bool, flag("--until-end", "Stop once the group has committed all that the topics hold at the start.")
 ]
 PinnedId = Annotated[str | None, named("--transactional-id", "ID", "Pin it, one per worker; generated when left out.")]
 
