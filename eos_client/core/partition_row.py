@@ -169,6 +169,11 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         return self.is_assigned and not self.awaits_first_record
 
     @property
+    def is_at_logical_offset(self) -> bool:
+        """Whether the library has to look up where it goes on, as at the end of the log."""
+        return self.next is not None and self.next < 0
+
+    @property
     def may_be_sought_again(self) -> bool:
         """Whether records from elsewhere have not come so often in a row that another seek is in vain."""
         return self.attempts < SEEK_ATTEMPTS_MAX
@@ -179,6 +184,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         return (
             self.start is None
             and not self.needs_seek
+            and not self.is_at_logical_offset
             and self.fetched_up_to is None
             and self.truncation is None
             and not self.paused_by_application
@@ -286,13 +292,20 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
             row = replace(row, fetched_up_to=None)
         start = row.start
         if start is None:
-            return row, True
+            return row.placed_at(run), True
         if start.phase is not StartPhase.KNOWN:
             return replace(row, start=replace(start, phase=StartPhase.WITHHELD) if start.is_unknown else start), False
         started = row.started(start)
         if start.differs_from(run):
             return replace(started, needs_seek=True), False
-        return started, True
+        return started.placed_at(run), True
+
+    def placed_at(self, first: Run) -> PartitionRow:
+        """Return the row at its ``first`` run: the library would look a logical offset up again, and be elsewhere."""
+        if not self.is_at_logical_offset:
+            return self
+        epochs = with_epoch_at(changes_up_to(self.epochs, first.first_offset), *first.epochs[0])
+        return replace(self, next=first.first_offset, epochs=epochs)
 
     def handed_over(self, run: Run, generation: GroupGeneration) -> PartitionRow:
         """Return the row with ``run`` as work, which the group has shown ``generation`` for."""
@@ -313,6 +326,10 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
             epochs=epochs,
             work=work,
         )
+
+    def kept_up_to(self, offset: int) -> int:
+        """Return how far its work stays if it goes back to ``offset``: the outputs of processed work are written."""
+        return offset if self.processed is None else max(offset, self.processed)
 
     def taken_back(self, offset: int) -> PartitionRow:
         """Return the row without the work from ``offset`` on."""

@@ -94,6 +94,11 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         """Whether records were handed over that are not known to be processed yet."""
         return bool(self.unprocessed) and bool(self.positions)
 
+    def gives_back(self, partition: InputPartition, offset: int) -> bool:
+        """Whether unprocessed work of ``partition`` comes again if it goes back to ``offset``."""
+        row = self.row(partition)
+        return partition in self.unprocessed and row.work is not None and row.kept_up_to(offset) < row.work.next_offset
+
     @property
     def next_offsets(self) -> Mapping[InputPartition, int]:
         """Where each partition goes on, as far as that is known; an offset may be logical."""
@@ -481,10 +486,7 @@ def _work_taken_back(state: ConsumerState, event: events.WorkTakenBack) -> Consu
     if event.partition not in state.unprocessed:
         return state  # its outputs are in the open transaction
 
-    def take_back(row: PartitionRow) -> PartitionRow:
-        return row.taken_back(event.offset if row.processed is None else max(event.offset, row.processed))
-
-    return _each(state, [event.partition], take_back)
+    return _each(state, [event.partition], lambda row: row.taken_back(row.kept_up_to(event.offset)))
 
 
 def _committed(state: ConsumerState, event: events.Committed) -> ConsumerState:

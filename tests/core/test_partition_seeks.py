@@ -26,6 +26,7 @@ from eos_client.core.partition_events import (
     TopicReplaced,
     Truncated,
     UnassignedByHand,
+    WaitingGivenBack,
     WorkLost,
 )
 from eos_client.core.partition_row import BEGINNING, StartPhase
@@ -52,7 +53,17 @@ from tests.core.partition_language import (
 def test_a_chosen_offset_is_where_a_partition_goes_on(offset):
     state = after(Assigned(ONLY), Chosen(P0, offset))
     assert state.next_offsets == {P0: offset}
+    assert not state.due
+    state = after(Fetched((run(P0, 30, 32),)), state=state)
     assert not state.unsettled
+
+
+@pytest.mark.parametrize("offset", [BEGINNING, END])
+@pytest.mark.parametrize("event", [Aborted(), WaitingGivenBack()])
+def test_what_was_fetched_from_a_logical_offset_is_sought_where_it_began(offset, event):
+    """The library would look the end up again, and skip what was written since."""
+    state = after(Assigned(ONLY), Chosen(P0, 10, 3), Chosen(P0, offset), Fetched((run(P0, 30, 32, 4),)), event)
+    assert state.due_seeks == {P0: (30, 4)}
 
 
 def test_a_choice_ends_what_was_due():

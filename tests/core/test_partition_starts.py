@@ -76,7 +76,7 @@ def test_a_start_under_another_epoch_is_sought(committed_epoch, found_epoch, is_
 def test_without_an_offset_whatever_comes_is_the_start():
     state = after(Assigned(ONLY), StartsFound({P0: None}), Fetched((run(P0, 5, 6),)))
     assert state.waiting == (run(P0, 5, 6),)
-    assert state.row(P0).next == BEGINNING
+    assert state.row(P0).next == 5
 
 
 def test_an_offset_0_is_no_missing_offset():
