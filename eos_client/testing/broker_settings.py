@@ -35,6 +35,8 @@ DEVELOPMENT_PROPERTIES: Mapping[str, str] = {
     "broker.heartbeat.interval.ms": "500",
     # else the controller writes two no-op records a second (KIP-835), a third of the load of an idle broker
     "metadata.max.idle.interval.ms": "0",
+    # records of a test may bear timestamps of years ago
+    "log.retention.hours": "-1",
     # clients and groups of a test may use shorter sessions than production allows
     "group.min.session.timeout.ms": "1000",
     "group.consumer.min.session.timeout.ms": "1000",
