@@ -39,6 +39,8 @@ class BlockState:
         self.number = 0
         """The number of the open block, or of the last one."""
         self.failure: BaseException | None = None
+        self.gave_back = ""
+        """The partition of which a seek inside the block has given back records; empty without one."""
         self.ends_quietly = False
         """Whether the end of the block suppresses the failure, because its work is simply repeated."""
         self.is_left: Callable[[], bool] = lambda: False
@@ -96,7 +98,7 @@ class BlockState:
         """Begin to end the block; from now on the outcome of its transaction is reported to it."""
         self.leaving = _Leaving(self._on_outcome)
         self.is_open = self.ends_quietly = self._inner_refused = False
-        self.failure = None
+        self.failure, self.gave_back = None, ""
 
     def report_outcome(self, outcome: Outcome | None, reason: str) -> None:
         """Report the outcome to the block that is being left; None if it cannot be determined."""

@@ -252,12 +252,16 @@ class EosConsumer(Consumer):
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
 
         After a seek back, records from that offset on that were already handed over, outside a block or in the open
-        one, no longer count as processed, and their offsets are not committed. If an asynchronous exception (of a
-        signal handler, say) interrupts a call before the first record is handed over, ``OFFSET_END`` is looked up again
-        and records written meanwhile are skipped. Where that matters, seek to the high watermark that
-        ``get_watermark_offsets`` returns. Raises ValueError for any other logical offset, such as ``OFFSET_STORED``:
-        ask ``committed``, or count back from that watermark.
+        one, no longer count as processed, and their offsets are not committed. If it was inside a block that has
+        written outputs, or writes some later, that block ends as ABORTED: which of the outputs come from records that
+        are consumed again is not known.
+
+        If an asynchronous exception (of a signal handler, say) interrupts a call before the first record is fetched,
+        ``OFFSET_END`` is looked up again and records written meanwhile are skipped. Where that matters, seek to the
+        high watermark that ``get_watermark_offsets`` returns. Raises ValueError for any other logical offset, such as
+        ``OFFSET_STORED``: ask ``committed``, or count back from that watermark.
         """
+        self.open_work.record_seek(partition)
         self.adapter.seek(partition)
 
     @owned(exclusive=True, allow_in_callbacks=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from eos_client.clients.gate_rulings import GateRulings
 from eos_client.clients.plain_commit import PlainCommits
@@ -13,7 +14,7 @@ from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.core.commit_gate import CommitDecision
 from eos_client.core.model import InputPartition, InputPosition
 from eos_client.observe import EventHook
-from eos_client.ports import Clock, MembershipSnapshot
+from eos_client.ports import Clock, MembershipSnapshot, input_partition
 
 
 class OpenWork:
@@ -147,6 +148,12 @@ class OpenWork:
                 "nothing would fence their offsets against another member (KIP-447). Assign inside on_assign only what "
                 "it was called with, and read other partitions with a consumer of their own"
             )
+
+    def record_seek(self, partition: Any) -> None:
+        """Record that the open block gives back records by a seek to ``partition``, if it does."""
+        session = self.session
+        if session is not None and session.block.is_open and self._consumer.gives_back(partition):
+            session.block.gave_back = str(input_partition(partition))
 
     # -- start offsets -----------------------------------------------------------------------------------------------
 

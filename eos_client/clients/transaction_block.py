@@ -218,6 +218,7 @@ class Transaction:
             if error is None:
                 raise _abandoned()
             return False
+        session.fail_block_after_seek()
         failure, ends_quietly = session.block.failure, session.block.ends_quietly
         self.reason = f"{INTERRUPTED}; the next call of its clients finds out its outcome"
         try:

@@ -482,6 +482,14 @@ class TransactionSession:
             quietly=True,
         )
 
+    def fail_block_after_seek(self) -> None:
+        """Let a block end as ABORTED that has given back records and written outputs, perhaps of those."""
+        if self.block.gave_back and self.outputs.are_unfinished:
+            self.fail_next_block(
+                f"seek() has given back records of {self.block.gave_back} in a block with outputs, and which of them "
+                "come from those records is not known. Seek back before the block, or after it"
+            )
+
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
             with self.producer.library.callback_errors.deferred(until_later=True):

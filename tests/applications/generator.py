@@ -364,7 +364,7 @@ class _Draw:
             choices.append(Act("stall", seconds=random.choice((0.5, 4.0, 12.0))))
         if "pauses" in self.has:
             choices += [Act("pause", random.randrange(3)), Act("resume")]
-        if "callbacks_seek" in self.has and self.style == "plain":
+        if "callbacks_seek" in self.has:
             choices.append(Act("seek_back", random.choice((1, 3))))
         if "misuse" in self.has and self.style == "block":
             misuses = ("nested", "commit_inside", "produce_after", "assign_by_hand", "second_transaction")

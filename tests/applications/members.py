@@ -57,6 +57,7 @@ class ApplicationMember:
         self.consumer: Any = None
         self.producer: Any = None
         self.open: list[int] = []
+        self.first_in_block: dict[int, int] = {}
         self.unwritten: list[tuple[int, Any]] = []
         self._outcomes = BlockOutcomes(environment)
         self.handed_over: dict[int, int] = {}
@@ -281,7 +282,7 @@ class ApplicationMember:
                 raise
 
     def _block(self, turn: Turn) -> None:
-        self.open, self.unwritten = [], []
+        self.open, self.unwritten, self.first_in_block = [], [], {}
         self.swallowed = ""
         txn = self.producer.transaction(self.consumer)
         strike = self.environment.strike_at_end(self)
@@ -393,7 +394,7 @@ class ApplicationMember:
         elif act.name == "restart":
             raise Restart
         elif act.name == "seek_back":
-            self._seek_back(act.count)
+            self._give_back(act.count)
         elif act.name == "close_producer":
             self.closed_one = self.closed_one or "producer"
             self.producer.close()
@@ -417,6 +418,7 @@ class ApplicationMember:
                 self.consumer.store_offsets(message=message)
             return
         self.open.append(attempt)
+        self.first_in_block.setdefault(*place)
         if turn.late:
             self.unwritten.append((attempt, place))
         else:
@@ -480,6 +482,13 @@ class ApplicationMember:
                 self.environment.nothing_to_commit(self.handed_over)
         self.environment.count("plain commit")
         self.environment.watch()
+
+    def _give_back(self, count: int) -> None:
+        """Seek back; a block to nothing that an earlier one has committed."""
+        if self.program.style != "block":
+            self._seek_back(count)
+        elif self.last is not None and self.last.partition() in self.first_in_block:
+            self._seek_back(min(count, self.last.offset() - self.first_in_block[self.last.partition()]))
 
     def _seek_back(self, count: int) -> None:
         message = self.last

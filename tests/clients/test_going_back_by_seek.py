@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
 from eos_client import Outcome
 from eos_client.errors import InputPositionError
@@ -45,16 +45,15 @@ def copy_with_new_clients(stage: SimulatedStage, clients: tuple[Any, Any]) -> No
         stage.copy_the_rest(stage.producer(), consumer)
 
 
-def test_a_block_commits_only_what_lies_before_the_place_it_has_gone_back_to(stage, clients):
+def test_a_block_without_outputs_commits_only_what_lies_before_the_place_it_has_gone_back_to(stage, clients):
     producer, consumer = clients
     with producer.transaction(consumer) as txn:
-        first, second, _ = stage.collect(consumer, RECORDS)
-        txn.produce(SINK, first.value())
+        _, second, _ = stage.collect(consumer, RECORDS)
         seek(consumer, second.offset())
     assert txn.outcome is Outcome.COMMITTED
     assert committed(stage) == [1]
     copy_with_new_clients(stage, clients)
-    assert stage.outputs == stage.inputs
+    assert stage.outputs == stage.inputs[1:]
 
 
 @pytest.mark.parametrize("start", [0, OFFSET_BEGINNING])
@@ -107,6 +106,49 @@ def test_a_seek_forward_gives_nothing_back(stage, clients):
     with producer.transaction(consumer):
         assert [message.offset() for message in stage.collect(consumer, 1)] == [2]
     assert committed(stage) == [RECORDS]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_was_fetched_after_a_seek_to_the_end_is_not_skipped_by_an_abort(protocol):
+    """The end is looked up once: what lies behind it by the time of the abort is read."""
+    stage = SimulatedStage(protocol, records=0)
+    producer, consumer = stage.producer(), stage.subscribed()
+    stage.cluster.write(SOURCE, [b"before"], partition=1)
+    stage.collect(consumer, 1)
+    consumer.seek(TopicPartition(SOURCE, 1, OFFSET_END))
+    for _ in range(10):
+        assert not consumer.consume(1, 0.2)
+    stage.cluster.write(SOURCE, [b"first"], partition=0)
+    with producer.transaction(consumer):
+        stage.collect(consumer, 1)
+        producer.produce(SINK, b"first")
+        stage.cluster.write(SOURCE, [b"second"], partition=1)
+        stage.cluster.clock.sleep(5.0)
+    with pytest.raises(OverflowError), producer.transaction(consumer):  # noqa: PT012  # all of it is the block
+        producer.produce(SINK, b"aborted")
+        stage.cluster.write(SOURCE, [b"third"], partition=1)
+        raise OverflowError
+    stage.copy_until(producer, consumer, lambda: len(stage.outputs) == 3)
+    assert stage.outputs == [b"first", b"second", b"third"]
+
+
+@pytest.mark.parametrize("place", [0, 1, OFFSET_BEGINNING])
+@pytest.mark.parametrize("seeks_first", [False, True])
+def test_a_block_with_outputs_that_gives_back_records_is_aborted(stage, clients, place, seeks_first):
+    """Which of its outputs come from those records is not known, and they would be written again."""
+    producer, consumer = clients
+    with producer.transaction(consumer) as txn:
+        messages = stage.collect(consumer, RECORDS)
+        if seeks_first:
+            seek(consumer, place)
+        for message in messages:
+            txn.produce(SINK, message.value())
+        if not seeks_first:
+            seek(consumer, place)
+    assert txn.outcome is Outcome.ABORTED
+    assert "seek() has given back" in txn.reason
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
 
 
 def test_a_seek_beyond_the_end_of_the_log_does_not_begin_again(stage, clients):

@@ -249,6 +249,12 @@ class ConfluentConsumer:
         """Take back the unprocessed end of the last batch; the next call returns it first."""
         self.table.tell(PutBack(tuple(runs(list(batch)))))
 
+    def gives_back(self, partition: TopicPartition) -> bool:
+        """Whether ``seek`` to it gives back records whose outputs may be written already."""
+        if not isinstance(partition, TopicPartition) or not _is_place(partition.offset):
+            return False
+        return self.table.state.gives_back(input_partition(partition), partition.offset)
+
     def seek(self, partition: TopicPartition) -> None:
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
 
@@ -258,7 +264,7 @@ class ConfluentConsumer:
             _refuse_unknown_offset(partition)
         self.library.raw.seek(partition)
         key, chosen = input_partition(partition), _choice(partition)
-        if partition.offset >= 0 or partition.offset == BEGINNING:
+        if _is_place(partition.offset):
             self.plain.take_back(key, partition.offset)
             self.table.tell(WorkTakenBack(key, partition.offset), chosen)
         else:
@@ -458,6 +464,11 @@ def _choice(partition: TopicPartition) -> Chosen:
     """Return what the application has chosen for ``partition``."""
     offset = None if partition.offset in _GROUP_DECIDES else partition.offset
     return Chosen(input_partition(partition), offset, partition.leader_epoch)
+
+
+def _is_place(offset: int) -> bool:
+    """Whether a seek to ``offset`` may go back; the end of a log lies behind everything that was handed over."""
+    return offset >= 0 or offset == BEGINNING
 
 
 def _refuse_unknown_offset(partition: TopicPartition) -> None:
