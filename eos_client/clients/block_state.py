@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eos_client.confluent.producer.output_arguments import raised_by_signal_handler
-from eos_client.core.model import Outcome
+from eos_client.core.model import InputPartition, Outcome
 from eos_client.errors import AbortableError, LeaveBlockError, OutputRefusedError, RebuildProducerError
 
 OutcomeCallback = Callable[[Outcome | None, str], None]
@@ -39,8 +39,8 @@ class BlockState:
         self.number = 0
         """The number of the open block, or of the last one."""
         self.failure: BaseException | None = None
-        self.gave_back = ""
-        """The partition of which a seek inside the block has given back records; empty without one."""
+        self.gave_back: InputPartition | None = None
+        """The last partition of which a seek inside the block has given back records."""
         self.ends_quietly = False
         """Whether the end of the block suppresses the failure, because its work is simply repeated."""
         self.is_left: Callable[[], bool] = lambda: False
@@ -84,6 +84,10 @@ class BlockState:
         if self.failure is None:
             self.failure, self.ends_quietly = failure, quietly
 
+    def record_given_back(self, partition: InputPartition) -> None:
+        """Record that a seek inside the block has given back records of ``partition``."""
+        self.gave_back = partition
+
     def check(self) -> None:
         """Raise the failure, if there is one."""
         if self.failure is not None:
@@ -98,7 +102,7 @@ class BlockState:
         """Begin to end the block; from now on the outcome of its transaction is reported to it."""
         self.leaving = _Leaving(self._on_outcome)
         self.is_open = self.ends_quietly = self._inner_refused = False
-        self.failure, self.gave_back = None, ""
+        self.failure = self.gave_back = None
 
     def report_outcome(self, outcome: Outcome | None, reason: str) -> None:
         """Report the outcome to the block that is being left; None if it cannot be determined."""

@@ -252,9 +252,9 @@ class EosConsumer(Consumer):
         """Continue at ``partition.offset``; records of it that wait to be handed over are dropped.
 
         After a seek back, records from that offset on that were already handed over, outside a block or in the open
-        one, no longer count as processed, and their offsets are not committed. If it was inside a block that has
-        written outputs, or writes some later, that block ends as ABORTED: which of the outputs come from records that
-        are consumed again is not known.
+        one, no longer count as processed, and their offsets are not committed. A block commits all outputs that were
+        written in it, so write none of records that you give back: they come again. A block that has given back all of
+        its records and has written outputs ends as ABORTED.
 
         If an asynchronous exception (of a signal handler, say) interrupts a call before the first record is fetched,
         ``OFFSET_END`` is looked up again and records written meanwhile are skipped. Where that matters, seek to the

@@ -153,7 +153,7 @@ class OpenWork:
         """Record that the open block gives back records by a seek to ``partition``, if it does."""
         session = self.session
         if session is not None and session.block.is_open and self._consumer.gives_back(partition):
-            session.block.gave_back = str(input_partition(partition))
+            session.block.record_given_back(input_partition(partition))
 
     # -- start offsets -----------------------------------------------------------------------------------------------
 

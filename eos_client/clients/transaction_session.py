@@ -483,11 +483,11 @@ class TransactionSession:
         )
 
     def fail_block_after_seek(self) -> None:
-        """Let a block end as ABORTED that has given back records and written outputs, perhaps of those."""
-        if self.block.gave_back and self.outputs.are_unfinished:
+        """Let a block end as ABORTED that has given back all of its records by ``seek`` and has written outputs."""
+        if self.block.gave_back and self.outputs.are_unfinished and not self.consumer.state.has_unprocessed_work:
             self.fail_next_block(
-                f"seek() has given back records of {self.block.gave_back} in a block with outputs, and which of them "
-                "come from those records is not known. Seek back before the block, or after it"
+                f"seek() has given back all records of this block, the last ones of {self.block.gave_back}, and its "
+                "outputs would be written again"
             )
 
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:

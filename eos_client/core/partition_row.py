@@ -302,7 +302,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
 
     def placed_at(self, first: Run) -> PartitionRow:
         """Return the row at its ``first`` run: the library would look a logical offset up again, and be elsewhere."""
-        if not self.is_at_logical_offset:
+        if not (self.is_at_logical_offset and first.messages):
             return self
         epochs = with_epoch_at(changes_up_to(self.epochs, first.first_offset), *first.epochs[0])
         return replace(self, next=first.first_offset, epochs=epochs)

@@ -31,7 +31,7 @@ from eos_client.core.model import (
     Partitions,
     UnexpectedEventError,
 )
-from eos_client.core.partition_row import NO_OFFSET, PartitionRow, ResetPolicy, Start, StartPhase
+from eos_client.core.partition_row import BEGINNING, NO_OFFSET, PartitionRow, ResetPolicy, Start, StartPhase
 from eos_client.core.record_runs import Run, without_partitions
 
 _BLANK = PartitionRow()
@@ -93,6 +93,11 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     def has_unprocessed(self) -> bool:
         """Whether records were handed over that are not known to be processed yet."""
         return bool(self.unprocessed) and bool(self.positions)
+
+    @property
+    def has_unprocessed_work(self) -> bool:
+        """Whether records were handed over, and not given back, that are not known to be processed yet."""
+        return any(self.gives_back(partition, BEGINNING) for partition in self.unprocessed)
 
     def gives_back(self, partition: InputPartition, offset: int) -> bool:
         """Whether unprocessed work of ``partition`` comes again if it goes back to ``offset``."""

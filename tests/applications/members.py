@@ -58,6 +58,7 @@ class ApplicationMember:
         self.producer: Any = None
         self.open: list[int] = []
         self.first_in_block: dict[int, int] = {}
+        self.gave_all_back = False
         self.unwritten: list[tuple[int, Any]] = []
         self._outcomes = BlockOutcomes(environment)
         self.handed_over: dict[int, int] = {}
@@ -282,7 +283,7 @@ class ApplicationMember:
                 raise
 
     def _block(self, turn: Turn) -> None:
-        self.open, self.unwritten, self.first_in_block = [], [], {}
+        self.open, self.unwritten, self.first_in_block, self.gave_all_back = [], [], {}, False
         self.swallowed = ""
         txn = self.producer.transaction(self.consumer)
         strike = self.environment.strike_at_end(self)
@@ -357,7 +358,8 @@ class ApplicationMember:
         self.environment.point(self)
         calm = self.environment.calm
         if act.name in ("consume", "poll"):
-            self._consume(txn, act, turn)
+            if not self.gave_all_back:
+                self._consume(txn, act, turn)
         elif act.name == "resume" or (calm and act.name == "pause"):
             self.consumer.resume(self.consumer.assignment())
         elif act.name.startswith("commit") and txn is None:
@@ -365,7 +367,7 @@ class ApplicationMember:
         elif act.name in MISUSES and not calm:
             self._misuse(txn, act.name)
         elif not calm:
-            self._unusual(act)
+            self._unusual(act, turn)
 
     def _consume(self, txn: Any, act: Act, turn: Turn) -> None:
         seconds = max(act.seconds, CALM_WAIT_S) if self.environment.calm else act.seconds
@@ -382,7 +384,7 @@ class ApplicationMember:
         for message in messages:
             self._take(txn, message, turn)
 
-    def _unusual(self, act: Act) -> None:
+    def _unusual(self, act: Act, turn: Turn) -> None:
         if act.name == "sleep":
             self.environment.sleep(self, act.seconds)
         elif act.name == "stall":
@@ -394,7 +396,7 @@ class ApplicationMember:
         elif act.name == "restart":
             raise Restart
         elif act.name == "seek_back":
-            self._give_back(act.count)
+            self._give_back(act.count, turn)
         elif act.name == "close_producer":
             self.closed_one = self.closed_one or "producer"
             self.producer.close()
@@ -483,12 +485,23 @@ class ApplicationMember:
         self.environment.count("plain commit")
         self.environment.watch()
 
-    def _give_back(self, count: int) -> None:
-        """Seek back; a block to nothing that an earlier one has committed."""
+    def _give_back(self, count: int, turn: Turn) -> None:
+        """Seek back; in a block to its own records alone, of which it writes nothing."""
         if self.program.style != "block":
             self._seek_back(count)
-        elif self.last is not None and self.last.partition() in self.first_in_block:
-            self._seek_back(min(count, self.last.offset() - self.first_in_block[self.last.partition()]))
+            return
+        if self.last is None or self.last.partition() not in self.first_in_block:
+            return
+        partition, last = self.last.partition(), self.last.offset()
+        first = self.first_in_block[partition]
+        if turn.late:
+            first = max(first, last - count)
+            self.unwritten = [each for each in self.unwritten if each[1][0] != partition or each[1][1] < first]
+        elif len(self.first_in_block) > 1:
+            return
+        else:
+            self.gave_all_back = True  # with their outputs, so nothing more is taken in this block
+        self._seek_back(last - first)
 
     def _seek_back(self, count: int) -> None:
         message = self.last
