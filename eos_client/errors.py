@@ -147,11 +147,12 @@ class RebuildProducerError(EosError):
     """
 
 
-class UnknownOutcomeError(RebuildProducerError):
-    """A commit was sent and not answered: its outcome is unknown until the committed offsets were read.
+class UnknownOutcomeError(EosError):
+    """A commit was sent and not answered: read the group's committed offsets before you consume or write anything else.
 
-    The handle must not be used again and the transaction must not be aborted: a late EndTxn could hit the
-    transaction after it (KAFKA-17754).
+    The transaction must not be aborted or repeated: it may have taken effect, and a late EndTxn could hit the
+    transaction after it (KAFKA-17754). The handle behind the producer can no longer be used; ``init_transactions()``
+    builds another one.
     """
 
 

@@ -61,6 +61,7 @@ T = TypeVar("T")
 _START_IS_REPEATED = (
     errors.AbortableError,  # the group or a broker has refused the offsets now
     errors.RebuildProducerError,  # another handle commits them
+    errors.UnknownOutcomeError,  # the group's offsets show whether they were committed
     errors.TransactionStateError,  # the application has not called init_transactions(): the next call does that
     errors.WrongThreadError,  # another thread uses the producer at this moment
 )

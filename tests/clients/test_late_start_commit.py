@@ -17,8 +17,8 @@ from eos_client.errors import (
     ClusterUnfitError,
     EosError,
     ProducerFencedError,
-    RebuildProducerError,
     TransactionStateError,
+    UnknownOutcomeError,
     WrongThreadError,
 )
 from eos_client.testing.simulator.brokers.model import PartitionKey
@@ -197,7 +197,7 @@ def producer_of_another_thread(stage: SimulatedStage) -> Iterator[EosProducer]:
     ("fails", "kind"),
     [
         (refused_offsets, AbortableError),
-        (unanswered_commits, RebuildProducerError),
+        (unanswered_commits, UnknownOutcomeError),
         (producer_without_init, TransactionStateError),
         (producer_of_another_thread, WrongThreadError),
     ],

@@ -157,7 +157,8 @@ class Application:
 def _named_way(error: errors.EosError) -> str | None:
     if isinstance(error, errors.AbortableError):
         return "abort_transaction"
-    return "init_transactions" if isinstance(error, errors.RebuildProducerError) else None
+    is_finished = isinstance(error, (errors.RebuildProducerError, errors.UnknownOutcomeError))
+    return "init_transactions" if is_finished else None
 
 
 @contextmanager

@@ -38,6 +38,12 @@ from eos_client.ports import Clock
 _GRACE_S = 0.5
 _REPORT_LIMIT_S, _REPORT_SLICE_S = 0.5, 0.05
 FLUSH_SLICE_S = 0.2
+_FINISHES_THE_HANDLE = (
+    errors.RebuildProducerError,
+    errors.UnknownOutcomeError,
+    errors.ProducerFencedError,
+    errors.FatalClientError,
+)
 
 T = TypeVar("T")
 
@@ -89,9 +95,7 @@ class BoundedCalls:
         If the handle must be rebuilt first, also the reason why no transaction can be begun.
         """
         error = self.blocking_error
-        if isinstance(error, errors.RebuildProducerError) and not isinstance(error, errors.UnknownOutcomeError):
-            return error
-        return self._transaction_failure
+        return error if isinstance(error, errors.RebuildProducerError) else self._transaction_failure
 
     @property
     def has_open_transaction(self) -> bool:
@@ -354,7 +358,7 @@ class BoundedCalls:
 
     def with_effect(self, error: errors.EosError) -> errors.EosError:
         """Return ``error``, and record its effect on later calls."""
-        if isinstance(error, (errors.RebuildProducerError, errors.ProducerFencedError, errors.FatalClientError)):
+        if isinstance(error, _FINISHES_THE_HANDLE):
             self.block_calls(error)
         elif isinstance(error, errors.AbortableError) and self.has_begun:
             self._transaction_failure = self._transaction_failure or error
