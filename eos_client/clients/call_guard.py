@@ -61,6 +61,17 @@ class CallGuard:
                 "call then"
             )
 
+    def refuse_outside_callbacks(self, call: str) -> None:
+        """Raise TransactionStateError for a ``call`` that would write an output of no block into the open transaction.
+
+        If that is aborted, its records come again and the output does not.
+        """
+        if not (self.is_inside_a_step or is_in_a_callback()):
+            raise misplaced_call(
+                f"{call} outside a block while the gate holds the transaction of an earlier one: the output would be "
+                "lost if that is aborted. Write inside a block"
+            )
+
     def refuse_other_threads(self) -> None:
         """Raise WrongThreadError for a thread that does not own the clients, before it has touched the open work."""
         self._consumer.ownership.require_caller("transaction")

@@ -254,11 +254,16 @@ class EosProducer(Producer):
             args, kwargs = (), self._serializers.arguments(topic, named_arguments(*args, **kwargs))
         session = self._session_in_block()
         if session is None:
+            self._refuse_beside_held_work("produce()")
             self.adapter.queue(topic, *args, **kwargs)
             self._count_beside_block(1)
             return
         with session.block.writing:
             session.outputs.produce(topic, *args, **kwargs)
+
+    def _refuse_beside_held_work(self, call: str) -> None:
+        if self._session is not None and self._session.is_held:
+            self._session.call_guard.refuse_outside_callbacks(call)
 
     def _count_beside_block(self, count: int) -> None:
         """Count outputs that a callback has written into the open transaction, while its block ends or is held."""
@@ -285,6 +290,7 @@ class EosProducer(Producer):
     def _produce_batch(self, topic: str, messages: list[dict[str, Any]], *args: Any, **kwargs: Any) -> int:
         session = self._session_in_block()
         if session is None:
+            self._refuse_beside_held_work("produce_batch()")
             queued = self.adapter.produce_batch(topic, messages, *args, **kwargs)
             self._count_beside_block(queued)
             return queued

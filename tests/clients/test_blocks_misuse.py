@@ -270,6 +270,34 @@ def test_transactional_calls_of_the_application_beside_a_held_transaction_are_re
     assert stage.outputs == stage.inputs
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda producer: producer.produce(SINK, b"beside"),
+        lambda producer: producer.produce_batch(SINK, [{"value": b"beside"}]),
+    ],
+    ids=["produce", "produce_batch"],
+)
+def test_an_output_of_no_block_is_not_written_into_a_held_transaction(stage, write):
+    """It would be gone if that is aborted, and its records would not come again."""
+    producer, consumer = stage.producer(), stage.subscribed()
+    stage.hold(producer, consumer)
+    with pytest.raises(TransactionStateError, match="outside a block"):
+        write(producer)
+    stage.cluster.rebalance()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_a_callback_may_write_into_a_held_transaction(stage):
+    producer, consumer = stage.producer(), stage.consumer()
+    consumer.subscribe([SOURCE], on_revoke=lambda *_: producer.produce(SINK, b"by the callback"))
+    stage.hold(producer, consumer)
+    stage.cluster.revoke((SOURCE, 1))
+    stage.wait_for(lambda: len(stage.outputs) == 5, lambda: consumer.poll(0.1))
+    assert b"by the callback" in stage.outputs
+
+
 def test_plain_transactions_between_blocks_are_as_before(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     with producer.transaction(consumer) as txn:
