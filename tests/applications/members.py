@@ -497,7 +497,7 @@ class ApplicationMember:
         if turn.late:
             first = max(first, last - count)
             self.unwritten = [each for each in self.unwritten if each[1][0] != partition or each[1][1] < first]
-        elif len(self.first_in_block) > 1:
+        elif len(self.first_in_block) > 1 or first < self.environment.first(partition):
             return
         else:
             self.gave_all_back = True  # with their outputs, so nothing more is taken in this block
