@@ -502,6 +502,7 @@ class ApplicationMember:
         else:
             self.gave_all_back = True  # with their outputs, so nothing more is taken in this block
         self._seek_back(last - first)
+        self.last = None  # from there on, a seek would go forward
 
     def _seek_back(self, count: int) -> None:
         message = self.last
