@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 import structlog
 
-from eos_client.core.commit_gate import GateRule
+from eos_client.core.commit_gate import RuleName
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, format_partitions
 from eos_client.errors import ConfigurationError
 
@@ -154,7 +154,7 @@ class CommitRefused(Event):
 
     level: ClassVar[str] = "warning"
     partitions: frozenset[InputPartition]
-    rule: GateRule | None
+    rule: RuleName | None
     reason: str
 
 
@@ -167,7 +167,7 @@ class TransactionAborted(Event):
 
     level: ClassVar[str] = "warning"
     reason: str
-    rule: GateRule | None
+    rule: RuleName | None
     records_in: int
     refused_by_group: bool = False
 

@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from eos_client import observe
-from eos_client.core.commit_gate import CommitGate, GateCounters, GateRule
+from eos_client.core.commit_gate import CommitGate, GateCounters, RuleName
 from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import InputPartition
 from eos_client.errors import ConfigurationError
@@ -231,7 +231,7 @@ class _Scraped:
         )
         held = CounterMetricFamily("eos_gate_held_seconds", "Time that commits were held.", labels=("client",))
         for client, watched in list(self.gates.items()):
-            by_rule: dict[GateRule, int] = {}
+            by_rule: dict[RuleName, int] = {}
             for rule, count in chain.from_iterable(list(counters.by_rule.items()) for counters in watched):
                 by_rule[rule] = by_rule.get(rule, 0) + count
             for rule, count in by_rule.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
+from eos_client.core.commit_gate import CommitGate, GateAssigned, GateLost, RevocationEnded, RevocationStarted
 from eos_client.core.model import UNJOINED, InputPartition
 from eos_client.errors import text_of
 from eos_client.observe import (
@@ -38,7 +38,7 @@ class RevocationListener:
     def on_assigned(self, partitions: list[Any], /) -> None:
         """Open the gate for ``partitions``."""
         keys = input_partitions(partitions)
-        self._gate.tell(Assigned(keys))
+        self._gate.tell(GateAssigned(keys))
         generation = self._work.snapshot().generation
         self._counters.rebalances += 1
         self._counters.generation_id = generation.generation_id
@@ -79,7 +79,7 @@ class RevocationListener:
         """Close the gate for good for everything that was consumed from ``partitions``."""
         keys = input_partitions(partitions)
         uncommitted = self._work.uncommitted() & keys
-        self._gate.tell(Lost(keys, uncommitted))
+        self._gate.tell(GateLost(keys, uncommitted))
         self._work.departed(keys)
         self._hook(PartitionsLost(partitions=keys, uncommitted=uncommitted))
 

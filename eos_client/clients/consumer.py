@@ -217,7 +217,7 @@ class EosConsumer(Consumer):
         else:
             self._require_not_closed()
             self.adapter.fetching.begin_call()
-            hand_over = self.adapter.next_hand_over(count, timeout)
+            hand_over = self.adapter.fetch_hand_over(count, timeout)
             records = hand_over.messages
             if session is not None and session.state.needs_resume:
                 session.callback_failure.raise_once()  # of a step in a revoke callback of this very call
@@ -236,7 +236,7 @@ class EosConsumer(Consumer):
             self.adapter.fetching.begin_call()
             self._missing.require()
             while True:
-                hand_over = self.adapter.next_hand_over(count, timeout)
+                hand_over = self.adapter.fetch_hand_over(count, timeout)
                 session.callback_failure.raise_once()
                 session.block.check()
                 records = hand_over.messages

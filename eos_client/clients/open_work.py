@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eos_client.clients.gate_rulings import GateRulings
+from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.clients.plain_commit import PlainCommits
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
@@ -27,7 +27,7 @@ class OpenWork:
         self._consumer = consumer
         self.session: TransactionSession | None = None
         self._plain = plain
-        self._starts = GateRulings(consumer, hook, clock)
+        self._starts = CommitDecisions(consumer, hook, clock)
 
     # -- whose work it is --------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from eos_client.clients.gate_rulings import GateRulings
+from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.config.client_settings import is_on
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.library_consumer import with_epoch
@@ -34,7 +34,7 @@ class PlainCommits:
         self._offsets = consumer.plain
         self._hook = hook
         self._application_on_commit = on_commit
-        self._rulings = GateRulings(consumer, hook, clock)
+        self._decisions = CommitDecisions(consumer, hook, clock)
         self._departed_while_deciding: list[set[InputPartition]] = []
 
     # -- what the application commits --------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ class PlainCommits:
         self._departed_while_deciding.append(departed)
         try:
             self._offsets.pending.update(requested)
-            ruling, snapshot = self._rulings.decide_after_callbacks(
+            ruling, snapshot = self._decisions.decide_after_callbacks(
                 lambda: self._positions(self._offsets.pending),
                 departed=lambda: frozenset(departed & requested.keys()),
             )
@@ -131,7 +131,7 @@ class PlainCommits:
                 self._take_back(requested, before)
             elif decision is CommitDecision.COMMIT:
                 self._take_back(requested, {})  # their pending offsets, sent later, would move the group's backwards
-        self._rulings.record(ruling, snapshot)
+        self._decisions.record(ruling, snapshot)
         refused = frozenset(requested.keys() & asked.keys() - departed)
         if ruling.decision is CommitDecision.ABORT and refused:
             self._hook(CommitRefused(partitions=refused, rule=ruling.rule, reason=ruling.reason))
@@ -152,7 +152,7 @@ class PlainCommits:
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit what is pending for the departing partitions."""
         due = {p: each for p, each in self._offsets.pending.items() if p in partitions}
-        if not due or self._rulings.decide(self._positions(due))[0].decision is not CommitDecision.COMMIT:
+        if not due or self._decisions.decide(self._positions(due))[0].decision is not CommitDecision.COMMIT:
             return
         try:
             with last_commit_errors():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from eos_client.core.commit_gate import CommitRuling, GateRule
+from eos_client.core.commit_gate import CommitRuling, RuleName
 from eos_client.core.model import InputPartition, InputPositions, Outcome, Partitions, UnexpectedEventError
 from eos_client.core.outcome_resolution import AttemptToken
 from eos_client.core.transaction_lifecycle import Phase, TransactionEvent
@@ -31,7 +31,7 @@ class Ending:
 
     outcome: Outcome
     reason: str
-    rule: GateRule | None = None
+    rule: RuleName | None = None
     """The gate's rule, where the gate was the reason."""
     partitions: Partitions = frozenset()
     """Of an abort: the partitions of its records, also those that have left."""
@@ -59,7 +59,7 @@ class StepState:
     inside_fetch: bool = False
     """A call of the consumer is running that has fetched records already."""
     abort_reason: str = ""
-    abort_rule: GateRule | None = None
+    abort_rule: RuleName | None = None
     refused_by_group: bool = False
     rewound: InputPositions = field(default_factory=dict)
     """The work that comes again, where the consumer was rewound before the abort is confirmed."""

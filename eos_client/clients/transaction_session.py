@@ -16,10 +16,10 @@ from eos_client import errors
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.call_guard import CallGuard, beside_open_work
 from eos_client.clients.callback_failure import CallbackFailure
+from eos_client.clients.commit_decisions import CommitDecisions
+from eos_client.clients.commit_outcomes import CommitOutcomes
 from eos_client.clients.endings import Endings
-from eos_client.clients.gate_rulings import GateRulings
 from eos_client.clients.long_steps import EndedMeanwhileError, while_polling
-from eos_client.clients.recovery import Recovery
 from eos_client.clients.refused_letters import LettersOfBlocks
 from eos_client.clients.step_state import AttemptedOffsets, Ending, StepState, needed
 from eos_client.clients.transaction_outputs import TransactionOutputs
@@ -99,8 +99,8 @@ class TransactionSession:
         self.outputs = TransactionOutputs(producer, serializers, self._lifecycle, self._begin_for_output)
         self._steps = StepState(clock())
         self._token = AttemptToken(secrets.token_hex(6))
-        self._rulings = GateRulings(consumer, hook, clock, of_transaction=True)
-        self._recovery = Recovery(consumer, producer, hook, counters, clock)
+        self._decisions = CommitDecisions(consumer, hook, clock, of_transaction=True)
+        self._outcomes = CommitOutcomes(consumer, producer, hook, counters, clock)
         self._acts = self._methods_by_act()
         self.callback_failure = CallbackFailure()
         self._is_closing = False
@@ -161,7 +161,7 @@ class TransactionSession:
     @property
     def is_held(self) -> bool:
         """Whether the gate has skipped a commit of the open work, to which more may have been added since."""
-        return self._rulings.is_held
+        return self._decisions.is_held
 
     @property
     def _has_unreported_end(self) -> bool:
@@ -583,8 +583,8 @@ class TransactionSession:
 
     def _ruling(self, *, inside_revoke: bool) -> tuple[CommitRuling, MembershipSnapshot]:
         if inside_revoke:
-            return self._rulings.decide(self.consumer.positions)
-        return self._rulings.decide_and_wait(
+            return self._decisions.decide(self.consumer.positions)
+        return self._decisions.decide_and_wait(
             lambda: self.consumer.positions, is_still_due=self._is_deciding, on_skip=self.endings.count_skipped
         )
 
@@ -627,10 +627,10 @@ class TransactionSession:
         cause = steps.unanswered = steps.unanswered or errors.UnknownOutcomeError(steps.why_unknown(self.state.phase))
         if not steps.is_resolution_counted:
             steps.is_resolution_counted = True
-            self._recovery.record_unanswered(cause)
+            self._outcomes.record_unanswered(cause)
         sent = needed(steps.attempted)
         try:
-            outcome = self._while_polling(steps, lambda poll: self._recovery.resolve_commit_outcome(sent, cause, poll))
+            outcome = self._while_polling(steps, lambda poll: self._outcomes.resolve_commit_outcome(sent, cause, poll))
         except EndedMeanwhileError:
             self.callback_failure.raise_once()  # of a revocation that has looked for the outcome in vain
             return None
@@ -667,7 +667,7 @@ class TransactionSession:
     def _record_failure(self, steps: StepState) -> None:
         failure, steps.unhandled = steps.unhandled, None
         if failure is not None:
-            self._recovery.record_failure(failure)
+            self._outcomes.record_failure(failure)
 
     def _while_polling(self, steps: StepState, step: Callable[[Callable[[], None]], T]) -> T:
         """Perform ``step``, which may take long, and keep the member in its group meanwhile."""
@@ -695,7 +695,7 @@ class TransactionSession:
         self.endings.record(Ending(Outcome.COMMITTED, ruling.reason, ruling.rule))
         self._lifecycle.tell(TransactionEvent.RECORDED)
         self._emit_end()
-        self._recovery.report()
+        self._outcomes.report()
 
     def _record_aborted(self, steps: StepState) -> None:
         reason, rule, positions = steps.abort_reason, steps.abort_rule, self.consumer.positions or steps.rewound
@@ -728,7 +728,7 @@ class TransactionSession:
     def _record_held(self, steps: StepState) -> None:
         ruling, snapshot = needed(steps.decided)
         self.endings.count_skipped()
-        self._rulings.record_skip(ruling, snapshot)
+        self._decisions.record_skip(ruling, snapshot)
         self.endings.record(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
 
     def _rewind(self, *, inside_revoke: bool) -> None:
@@ -741,4 +741,4 @@ class TransactionSession:
         """Record that no work is open any more."""
         self.consumer.gate.tell(WorkEnded())
         self.outputs.clear()
-        self._rulings.end_hold()
+        self._decisions.end_hold()

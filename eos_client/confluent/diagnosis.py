@@ -22,7 +22,7 @@ from eos_client.confluent.failures.client_failures import (
 from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.listener_probe import how_to_speak
-from eos_client.core.internal_logs import INTERNAL_LOGS, LogVerdict, judge_internal_log
+from eos_client.core.internal_logs import INTERNAL_LOGS, LogFinding, judge_internal_log
 from eos_client.core.model import TopicDescription
 from eos_client.errors import AuthenticationError, ClusterUnavailableError, ClusterUnfitError, EosError
 
@@ -116,7 +116,7 @@ def asking(settings: Mapping[str, Any]) -> ClusterAdmin:
     return ClusterAdmin(str(settings.get("bootstrap.servers", "")), own, timeout_s=_PROBE_S)
 
 
-def _unusable_logs(settings: Mapping[str, Any]) -> list[LogVerdict]:
+def _unusable_logs(settings: Mapping[str, Any]) -> list[LogFinding]:
     """Return what keeps, or may keep, the internal logs from being used.
 
     Raises ClusterUnavailableError when the cluster is unreachable, and ClusterUnfitError when it refuses to describe

@@ -63,7 +63,7 @@ class CommitValidation(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class GateAssigned:
     """The group gave us ``partitions``."""
 
     partitions: Partitions
@@ -86,7 +86,7 @@ class RevocationEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class GateLost:
     """``partitions`` are gone without a chance to commit. ``uncommitted``: those with uncommitted records."""
 
     partitions: Partitions
@@ -103,7 +103,7 @@ class HoldEnded:
     """The hold limit has aborted held work: the last revocation will not make the group show another generation."""
 
 
-GateEvent = Assigned | RevocationStarted | RevocationEnded | Lost | WorkEnded | HoldEnded
+GateEvent = GateAssigned | RevocationStarted | RevocationEnded | GateLost | WorkEnded | HoldEnded
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class GateState:
 def next_state(state: GateState, event: GateEvent) -> GateState:
     """Apply one event. Pure; every change of the gate's state is a case here."""
     match event:
-        case Assigned(partitions):
+        case GateAssigned(partitions):
             assigned = state.assigned | partitions
             in_force = _revocation_in_force(state.revocation, assigned)
             return replace(state, assigned=assigned, revoking=False, revocation=in_force)
@@ -143,7 +143,7 @@ def next_state(state: GateState, event: GateEvent) -> GateState:
                 revocation=Revocation(generation, partitions),
                 revoked_work=state.revoked_work | (uncommitted & partitions),
             )
-        case Lost(partitions, uncommitted):
+        case GateLost(partitions, uncommitted):
             return replace(
                 state,
                 assigned=state.assigned - partitions,
@@ -246,7 +246,7 @@ class Question:
         return not all(position.generation.same_membership(snapshot) for position in positions)
 
 
-class GateRule(Enum):
+class RuleName(Enum):
     """The rules by name, in the order in which they are tried. Events, errors and counters show the value."""
 
     MEMBERSHIP_MOVED_ON = "membership_moved_on"
@@ -271,110 +271,110 @@ class GateRule(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class GateRow:
+class GateRule:
     """One row of the decision table. ``reason_arguments``: the arguments of ``reason.format``."""
 
-    name: GateRule
+    name: RuleName
     applies: Callable[[Question], bool]
     decision: CommitDecision
     reason: str
     reason_arguments: Callable[[Question], tuple[object, ...]] = lambda _: ()
 
 
-RULES: tuple[GateRow, ...] = (
-    GateRow(
-        GateRule.MEMBERSHIP_MOVED_ON,
+RULES: tuple[GateRule, ...] = (
+    GateRule(
+        RuleName.MEMBERSHIP_MOVED_ON,
         lambda q: q.moved_on,
         CommitDecision.ABORT,
         "the membership moved on from {} to {}",
         lambda q: (q.attempt.required_membership, q.attempt.snapshot),
     ),
-    GateRow(
-        GateRule.LEFT_WHILE_SERVING,
+    GateRule(
+        RuleName.LEFT_WHILE_SERVING,
         lambda q: bool(q.attempt.departed),
         CommitDecision.ABORT,
         "the partitions left while commit() served callbacks, and a newer owner may exist",
     ),
-    GateRow(
-        GateRule.TOPIC_REPLACED,
+    GateRule(
+        RuleName.TOPIC_REPLACED,
         lambda q: q.attempt.replaced_topic is not None,
         CommitDecision.ABORT,
         "the input topic {} was deleted and created again",
         lambda q: (repr(q.attempt.replaced_topic),),
     ),
-    GateRow(
-        GateRule.OUTPUTS_ONLY,
+    GateRule(
+        RuleName.OUTPUTS_ONLY,
         lambda q: not q.attempt.positions,
         CommitDecision.COMMIT,
         "nothing was consumed: outputs only",
     ),
-    GateRow(
-        GateRule.NOT_A_MEMBER,
+    GateRule(
+        RuleName.NOT_A_MEMBER,
         lambda q: not q.attempt.snapshot.is_active_member,
         CommitDecision.ABORT,
         f"not a member of the group now: {WITHOUT_A_FENCE}",
     ),
-    GateRow(
-        GateRule.LOST_WORK,
+    GateRule(
+        RuleName.LOST_WORK,
         lambda q: q.names_any(q.state.lost_work),
         CommitDecision.ABORT,
         "a partition was lost after its records were consumed: a newer owner may exist",
     ),
-    GateRow(
-        GateRule.NOT_OURS,
+    GateRule(
+        RuleName.NOT_OURS,
         lambda q: q.names_any(q.state.revoked_work) or not q.state.assigned.issuperset(q.attempt.positions),
         CommitDecision.ABORT,
         "a partition is no longer ours and its records were not committed in the revoke callback",
     ),
-    GateRow(
-        GateRule.EPOCH_MOVED_BEFORE_REVOKE,
+    GateRule(
+        RuleName.EPOCH_MOVED_BEFORE_REVOKE,
         lambda q: q.state.revoking and q.attempt.snapshot.is_member_epoch and q.may_have_pending_callback,
         CommitDecision.ABORT,
         "the member epoch moved before this revoke callback: a loss may be queued after it, and cannot be served in it",
     ),
-    GateRow(
-        GateRule.INSIDE_REVOKE,
+    GateRule(
+        RuleName.INSIDE_REVOKE,
         lambda q: q.state.revoking,
         CommitDecision.COMMIT,
         "inside the revoke callback: the epoch cannot move while we are revoking (KAFKA-19779)",
     ),
-    GateRow(
-        GateRule.REVOCATION_GENERATION,
+    GateRule(
+        RuleName.REVOCATION_GENERATION,
         lambda q: q.on_revocation_generation and not q.is_past_hold_limit,
         CommitDecision.SKIP,
         "the group still shows the generation of the last revocation (KAFKA-19779)",
     ),
-    GateRow(
-        GateRule.HELD_TOO_LONG,
+    GateRule(
+        RuleName.HELD_TOO_LONG,
         lambda q: q.on_revocation_generation,
         CommitDecision.ABORT,
         "the group has shown the generation of the last revocation for longer than the hold limit",
     ),
-    GateRow(
-        GateRule.GENERATION_KEEPS_MOVING,
+    GateRule(
+        RuleName.GENERATION_KEEPS_MOVING,
         lambda q: q.may_have_pending_callback and q.attempt.generation_unstable and q.is_past_hold_limit,
         CommitDecision.ABORT,
         "the generation kept moving for longer than the hold limit",
     ),
-    GateRow(
-        GateRule.GENERATION_UNSTABLE,
+    GateRule(
+        RuleName.GENERATION_UNSTABLE,
         lambda q: q.may_have_pending_callback and q.attempt.generation_unstable,
         CommitDecision.SKIP,
         "the generation moved each time that callbacks were served: a revocation or loss may wait to be served",
     ),
-    GateRow(
-        GateRule.CALLBACKS_PENDING,
+    GateRule(
+        RuleName.CALLBACKS_PENDING,
         lambda q: q.may_have_pending_callback,
         CommitDecision.SERVE_CALLBACKS,
         "the generation moved on since the records were consumed: a revocation or loss may wait to be served",
     ),
-    GateRow(
-        GateRule.MAY_BE_READMITTED,
+    GateRule(
+        RuleName.MAY_BE_READMITTED,
         lambda q: q.attempt.may_be_readmitted,
         CommitDecision.ABORT,
         "the group may have evicted and readmitted us since its last callback: a newer owner may have committed",
     ),
-    GateRow(GateRule.ALWAYS_OURS, lambda _: True, CommitDecision.COMMIT, "every partition was ours all along"),
+    GateRule(RuleName.ALWAYS_OURS, lambda _: True, CommitDecision.COMMIT, "every partition was ours all along"),
 )
 
 
@@ -383,16 +383,16 @@ class CommitRuling:
     """A decision, the rule that made it, and why."""
 
     decision: CommitDecision
-    rule: GateRule
+    rule: RuleName
     reason: str
 
     @property
     def ends_hold(self) -> bool:
         """Whether it is the hold limit that aborts the work: `HoldEnded`."""
-        return self.rule in {GateRule.HELD_TOO_LONG, GateRule.GENERATION_KEEPS_MOVING}
+        return self.rule in {RuleName.HELD_TOO_LONG, RuleName.GENERATION_KEEPS_MOVING}
 
 
-def decide(question: Question, rules: Iterable[GateRow] = RULES) -> CommitRuling:
+def decide(question: Question, rules: Iterable[GateRule] = RULES) -> CommitRuling:
     """Return the ruling of the first rule that applies."""
     row = next(row for row in rules if row.applies(question))
     return CommitRuling(row.decision, row.name, row.reason.format(*row.reason_arguments(question)))
@@ -413,7 +413,7 @@ class GateCounters:
     skips_unjudged: int = 0
     holds: int = 0
     held_s: float = 0.0
-    by_rule: dict[GateRule, int] = field(default_factory=dict)
+    by_rule: dict[RuleName, int] = field(default_factory=dict)
 
     @property
     def skips(self) -> int:
@@ -427,7 +427,7 @@ class GateCounters:
             self.holds += attempt.held_for_s == 0.0
             # LOST_WORK and NOT_OURS have refused everything that is not ours: only the broker's epoch check is left.
             # It says nothing about a callback that waits.
-            is_judged = ruling.rule is GateRule.REVOCATION_GENERATION and validation is not CommitValidation.UNKNOWN
+            is_judged = ruling.rule is RuleName.REVOCATION_GENERATION and validation is not CommitValidation.UNKNOWN
             self.skips_unjudged += not is_judged
             self.skips_needed += is_judged and validation is CommitValidation.EXACT
             self.skips_false += is_judged and validation is not CommitValidation.EXACT

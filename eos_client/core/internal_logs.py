@@ -24,7 +24,7 @@ INTERNAL_LOGS = tuple(_SETTINGS)
 
 
 @dataclass(frozen=True, slots=True)
-class LogVerdict:
+class LogFinding:
     """Whether ``log`` can be used; ``way_out`` (the remedy) is empty where nothing needs to be done.
 
     ``is_usable``: None where that depends on whether it exists, which is not known. ``is_missing``: it does not exist.
@@ -42,7 +42,7 @@ class LogVerdict:
 
 def judge_internal_log(
     log: str, settings: Mapping[str, str], brokers: int, logs: Mapping[str, TopicDescription | None]
-) -> LogVerdict:
+) -> LogFinding:
     """Judge one of `INTERNAL_LOGS` by the brokers' number and ``settings``, of which this user may be shown none.
 
     ``logs`` maps a log to None where it does not exist, and lacks those that this user may not describe.
@@ -50,7 +50,7 @@ def judge_internal_log(
     factor_key, min_isr_key = _SETTINGS[log]
     factor, min_isr, existing = whole_number(settings, factor_key), whole_number(settings, min_isr_key), logs.get(log)
     is_missing = log in logs and existing is None
-    judged = partial(LogVerdict, log, is_missing)
+    judged = partial(LogFinding, log, is_missing)
     too_few = f"the cluster has {brokers} broker(s), but {factor_key}={factor}"
     lacks_brokers = not existing and factor is not None and brokers < factor
     if existing:

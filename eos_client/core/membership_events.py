@@ -52,7 +52,7 @@ class Replayed(msgspec.Struct, frozen=True, gc=False):
     """Interrupted callbacks were replayed."""
 
 
-class Assigned(msgspec.Struct, frozen=True, gc=False):
+class MemberAssigned(msgspec.Struct, frozen=True, gc=False):
     """The group gives us ``partitions``; what was lost unnoticed before was reported."""
 
     partitions: Partitions
@@ -68,13 +68,13 @@ class Followed(msgspec.Struct, frozen=True, gc=False):
 
 
 class RevocationBegan(msgspec.Struct, frozen=True, gc=False):
-    """The group takes partitions back, which are ours until they have `Departed`."""
+    """The group takes partitions back, which are ours until they have `MemberDeparted`."""
 
     generation: GroupGeneration
     since_s: float
 
 
-class Departed(msgspec.Struct, frozen=True, gc=False):
+class MemberDeparted(msgspec.Struct, frozen=True, gc=False):
     """``partitions`` are not ours any more: their revocation has ended, or they were lost."""
 
     partitions: Partitions
@@ -106,7 +106,7 @@ class RevokedBeforeClose(msgspec.Struct, frozen=True, gc=False):
     """All partitions of a static member are about to be revoked, ahead of the library's own callback."""
 
 
-class Closed(msgspec.Struct, frozen=True, gc=False):
+class MemberClosed(msgspec.Struct, frozen=True, gc=False):
     """The group was left for good."""
 
 
@@ -119,14 +119,14 @@ MembershipEvent = (
     | CallbackInterrupted
     | ReplayBegan
     | Replayed
-    | Assigned
+    | MemberAssigned
     | Followed
     | RevocationBegan
-    | Departed
+    | MemberDeparted
     | RejoinReported
     | SyncBegan
     | Synced
     | Leaving
     | RevokedBeforeClose
-    | Closed
+    | MemberClosed
 )

@@ -212,7 +212,7 @@ def _replayed(state: MembershipState, _: events.Replayed) -> MembershipState:
     return state._replace(needs_sync=state.is_member_epoch)
 
 
-def _assigned(state: MembershipState, event: events.Assigned) -> MembershipState:
+def _assigned(state: MembershipState, event: events.MemberAssigned) -> MembershipState:
     state = _with_topics(state, frozenset(partition.topic for partition in event.partitions))
     state = state._replace(assigned=state.assigned | event.partitions, is_assigned=True)
     return _followed(state, events.Followed(event.generation, event.since_s))
@@ -237,13 +237,13 @@ def _with_generation(
     return state._replace(callback_generation=event.generation, member_since_s=event.since_s)
 
 
-def _departed(state: MembershipState, event: events.Departed) -> MembershipState:
+def _departed(state: MembershipState, event: events.MemberDeparted) -> MembershipState:
     assigned = state.assigned - event.partitions
     return state._replace(assigned=assigned, is_assigned=bool(assigned))
 
 
 def _rejoin_reported(state: MembershipState, event: events.RejoinReported) -> MembershipState:
-    state = _departed(_with_generation(state, event), events.Departed(event.partitions))
+    state = _departed(_with_generation(state, event), events.MemberDeparted(event.partitions))
     return state._replace(is_unconfirmed=state.is_assigned)
 
 
@@ -262,14 +262,14 @@ _CHANGES: Mapping[type, Callable[[MembershipState, Any], MembershipState]] = {
     events.CallbackInterrupted: lambda state, _: state._replace(callback_interrupted=True),
     events.ReplayBegan: lambda state, _: state._replace(callback_interrupted=False),
     events.Replayed: _replayed,
-    events.Assigned: _assigned,
+    events.MemberAssigned: _assigned,
     events.Followed: _followed,
     events.RevocationBegan: _revocation_began,
-    events.Departed: _departed,
+    events.MemberDeparted: _departed,
     events.RejoinReported: _rejoin_reported,
     events.SyncBegan: lambda state, _: state._replace(needs_sync=False),
     events.Synced: _synced,
     events.Leaving: lambda state, _: state._replace(is_leaving=True),
     events.RevokedBeforeClose: lambda state, _: state._replace(is_revoked_early=True),
-    events.Closed: lambda state, _: state._replace(is_closed=True),
+    events.MemberClosed: lambda state, _: state._replace(is_closed=True),
 }

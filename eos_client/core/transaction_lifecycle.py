@@ -113,7 +113,7 @@ class Act(Enum):
     BEGIN = "begin_transaction"
     FLUSH = "flush the outputs"
     SERVE_CALLBACKS = "serve callbacks"
-    DECIDE = "ask the gate"
+    DECIDE = "let the gate decide"
     COMMIT = "send offsets and commit"
     RESOLVE_OUTCOME = "rebuild, then read the outcome"
     ABORT = "abort_transaction"

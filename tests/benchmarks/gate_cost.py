@@ -18,8 +18,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
+from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.clients.consumer import EosConsumer
-from eos_client.clients.gate_rulings import GateRulings
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.core.commit_gate import CommitAttempt, CommitDecision, CommitRuling
 from eos_client.observe import Event
@@ -76,7 +76,7 @@ def row(bootstrap: str, partitions: int) -> tuple[list[object], bool]:
     fill(bootstrap, topic, partitions)
     settings = {"bootstrap.servers": bootstrap, "group.id": topic, "group.protocol": "consumer"}
     consumer = EosConsumer(settings, hook=quiet)
-    attempts = GateRulings(consumer.adapter, quiet, MONOTONIC_CLOCK)
+    attempts = CommitDecisions(consumer.adapter, quiet, MONOTONIC_CLOCK)
     consumer.subscribe([topic])
     consume_all(consumer, partitions)
 

@@ -19,12 +19,12 @@ from unittest import mock
 from confluent_kafka import KafkaException, TopicPartition
 from msgspec import structs
 
-from eos_client.clients.recovery import Recovery
+from eos_client.clients.commit_outcomes import CommitOutcomes
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.confluent.consumer import membership
 from eos_client.confluent.producer import registration
 from eos_client.core import batch_ledger, commit_gate, partition_states, producer_recovery
-from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, GateRule
+from eos_client.core.commit_gate import CommitDecision, CommitGate, CommitRuling, RuleName
 from eos_client.core.model import Outcome
 from eos_client.core.partition_events import Aborted, Committed, Departed, WorkLost
 from eos_client.core.partition_row import PartitionRow
@@ -50,14 +50,14 @@ class Mutant:
     story: int = 0
 
 
-def _without(*removed: GateRule) -> Patch:
+def _without(*removed: RuleName) -> Patch:
     remaining = tuple(rule for rule in commit_gate.RULES if rule.name not in removed)
     decide = commit_gate.decide
     return mock.patch.object(commit_gate, "decide", lambda question, rules=remaining: decide(question, rules))
 
 
 def _gate_off() -> Patch:
-    off = CommitRuling(CommitDecision.COMMIT, GateRule.ALWAYS_OURS, "gate off")
+    off = CommitRuling(CommitDecision.COMMIT, RuleName.ALWAYS_OURS, "gate off")
     return mock.patch.object(CommitGate, "decide", return_value=off)
 
 
@@ -112,18 +112,18 @@ def _aborts_unanswered_commit() -> Patch:
         handle.calls.mark_outcome_known()
         return Outcome.ABORTED
 
-    return mock.patch.object(Recovery, "resolve_commit_outcome", ask)
+    return mock.patch.object(CommitOutcomes, "resolve_commit_outcome", ask)
 
 
 def _unknown_is_aborted() -> Patch:
-    ask = Recovery.resolve_commit_outcome
+    ask = CommitOutcomes.resolve_commit_outcome
 
     def asked(*arguments: Any) -> Outcome:
         with contextlib.suppress(EosError):
             ask(*arguments)
         return Outcome.ABORTED
 
-    return mock.patch.object(Recovery, "resolve_commit_outcome", asked)
+    return mock.patch.object(CommitOutcomes, "resolve_commit_outcome", asked)
 
 
 def _off_by(distance: int) -> Patch:
@@ -217,10 +217,10 @@ def _reads_uncommitted() -> Patch:
 MUTANTS = (
     Mutant("gate off: every commit is sent", _gate_off, story=8),
     Mutant("gate never opens again", _gate_stays_closed, story=6),
-    Mutant("lost and revoked work is committed", lambda: _without(GateRule.LOST_WORK, GateRule.NOT_OURS), story=18),
+    Mutant("lost and revoked work is committed", lambda: _without(RuleName.LOST_WORK, RuleName.NOT_OURS), story=18),
     Mutant(
         "a moved generation is not looked into",
-        lambda: _without(GateRule.EPOCH_MOVED_BEFORE_REVOKE, GateRule.CALLBACKS_PENDING),
+        lambda: _without(RuleName.EPOCH_MOVED_BEFORE_REVOKE, RuleName.CALLBACKS_PENDING),
         story=25,
     ),
     Mutant("anonymous group metadata", _anonymous_metadata),
@@ -242,7 +242,7 @@ MUTANTS = (
     Mutant("no commit in the revoke callback", _no_commit_in_revoke, story=41),
     Mutant(
         "a closed gate lets commits pass",
-        lambda: _without(GateRule.REVOCATION_GENERATION, GateRule.HELD_TOO_LONG),
+        lambda: _without(RuleName.REVOCATION_GENERATION, RuleName.HELD_TOO_LONG),
         story=8,
     ),
     Mutant("a new partition may start anywhere", _starts_anywhere, story=16),

@@ -14,7 +14,7 @@ from eos_client.errors import AbortableError, ClientClosedError
 from eos_client.observe import LoopStopped
 from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
 from tests.clients.struck_steps import StepStrike, StrikeError, strides, struck_runs
-from tests.clients.test_blocks_unknown_commit import (
+from tests.clients.test_transaction_session_unknown_commit import (
     BOTH_WAYS,
     RECOVERY_S,
     REQUEST_S,

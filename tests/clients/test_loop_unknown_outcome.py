@@ -8,7 +8,7 @@ import pytest
 
 from eos_client.errors import ClusterUnavailableError
 from tests.clients.simulated_stage import SimulatedStage
-from tests.clients.test_steps_that_fail_in_a_rebalance import commit_for_another_member
+from tests.clients.test_transaction_session_failed_in_rebalance import commit_for_another_member
 from tests.support.protocols import COOPERATIVE
 
 LOADED = 3

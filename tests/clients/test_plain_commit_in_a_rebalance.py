@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
 from eos_client import EosConsumer
-from eos_client.core.commit_gate import GateRule
+from eos_client.core.commit_gate import RuleName
 from eos_client.errors import CommitRefusedError
 from eos_client.observe import CommitRefused
 from eos_client.testing.simulator.brokers.model import PartitionKey
@@ -47,7 +47,7 @@ def test_a_loss_told_inside_commit_takes_the_group_back_to_nothing(stage, reques
     records = stage.collect(consumer, 2)
     evicted_while_another_has_committed_more(stage)
     # A classic member shows at once that it is none any more.
-    rule = GateRule.LEFT_WHILE_SERVING if consumer.adapter.membership.state.is_member_epoch else GateRule.NOT_A_MEMBER
+    rule = RuleName.LEFT_WHILE_SERVING if consumer.adapter.membership.state.is_member_epoch else RuleName.NOT_A_MEMBER
     refused = len(stage.named("commit_refused"))
     if asynchronous:
         assert consumer.commit(**request_of(consumer, records)) is None

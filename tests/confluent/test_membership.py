@@ -16,7 +16,7 @@ from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.confluent.callback_guard import CallbackGuard
 from eos_client.confluent.consumer.membership import Membership
 from eos_client.confluent.thread_ownership import ThreadOwnership
-from eos_client.core.membership_events import Closed, Leaving
+from eos_client.core.membership_events import Leaving, MemberClosed
 from eos_client.core.model import UNJOINED, GroupGeneration, InputPartition, Partitions
 from eos_client.errors import ConfigurationError
 from eos_client.ports import Clock, MembershipSnapshot
@@ -420,7 +420,7 @@ def test_a_dropped_member_leaves_unless_the_librarys_close_has_begun(library, fo
     left = Mock()
     monkeypatch.setattr("eos_client.confluent.consumer.membership.in_background", left)
     if is_closed:  # an exception struck before the library's close() began
-        membership.tell(Closed())
+        membership.tell(MemberClosed())
     with monkeypatch.context() as patched:
         patched.setattr(Membership, "is_forked_copy", True)  # whose original is still a member
         membership.leave_if_dropped()

@@ -11,17 +11,17 @@ from enum import Enum, auto
 
 from eos_client.core.commit_gate import (
     RULES,
-    Assigned,
     CommitAttempt,
     CommitDecision,
-    GateRow,
+    GateAssigned,
+    GateLost,
     GateRule,
     GateScope,
     GateSettings,
     HoldEnded,
-    Lost,
     RevocationEnded,
     RevocationStarted,
+    RuleName,
     WorkEnded,
 )
 from eos_client.core.model import GroupGeneration, InputPartition, InputPosition
@@ -44,7 +44,7 @@ class Protocol(Enum):
 class Game:
     """One member. Every method is something that can happen; an AssertionError is a broken promise."""
 
-    def __init__(self, protocol: Protocol, scope: GateScope, rules: Iterable[GateRow] = RULES) -> None:
+    def __init__(self, protocol: Protocol, scope: GateScope, rules: Iterable[GateRule] = RULES) -> None:
         self.protocol = protocol
         self.member_epochs = protocol is Protocol.KIP_848
         self.scope = scope
@@ -60,7 +60,7 @@ class Game:
         self.held_too_long: set[int] = set()
         self.commits = 0
         self.proven = self.generation
-        self.gate.tell(Assigned(ALL))
+        self.gate.tell(GateAssigned(ALL))
 
     @property
     def generation(self) -> GroupGeneration:
@@ -116,7 +116,7 @@ class Game:
             self._settle()
         elif ruling.decision is CommitDecision.ABORT:
             self._settle()
-            if ruling.rule is GateRule.HELD_TOO_LONG:
+            if ruling.rule is RuleName.HELD_TOO_LONG:
                 self.gate.tell(HoldEnded())
                 if self.member_epochs:
                     self.held_too_long.add(self.shown)
@@ -163,7 +163,7 @@ class Game:
 
     def _on_assign(self, partitions: Partitions) -> None:
         self.assigned |= partitions
-        self.gate.tell(Assigned(partitions))
+        self.gate.tell(GateAssigned(partitions))
 
     def take(self, chosen: Partitions, _: float) -> None:
         """A revocation is due. Ours until acknowledged; what the callback shows depends on the protocol."""
@@ -216,7 +216,7 @@ class Game:
         partitions = gone & self.assigned
         self.assigned -= partitions
         self.revocations = set()  # of a session that is over
-        self.gate.tell(Lost(partitions, partitions.intersection(self.work)))
+        self.gate.tell(GateLost(partitions, partitions.intersection(self.work)))
 
     def check(self) -> None:
         """The gate knows what its member knows."""

@@ -12,11 +12,11 @@ from eos_client.core.commit_gate import (
     CommitDecision,
     CommitRuling,
     GateEvent,
-    GateRow,
     GateRule,
     GateSettings,
     GateState,
     Question,
+    RuleName,
     decide,
     next_state,
 )
@@ -53,7 +53,7 @@ class Ask:
     """One question to the gate, and the answer that the page gives. ``facts``: further fields of the attempt."""
 
     expect: CommitDecision
-    rule: GateRule
+    rule: RuleName
     consumed: Mapping[InputPartition, GroupGeneration] = field(default_factory=dict)
     now: GroupGeneration = UNJOINED
     served: bool = False
@@ -78,7 +78,9 @@ class Scenario:
 class VariantGate:
     """A gate made of any rules and any transitions; with the defaults, the true ones."""
 
-    def __init__(self, settings: GateSettings, rules: Iterable[GateRow] = RULES, advance: Advance = next_state) -> None:
+    def __init__(
+        self, settings: GateSettings, rules: Iterable[GateRule] = RULES, advance: Advance = next_state
+    ) -> None:
         self.state = GateState()
         self._settings = settings
         self._rules = tuple(rules)

@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from eos_client import observe
-from eos_client.core.commit_gate import GateRule
+from eos_client.core.commit_gate import RuleName
 from eos_client.core.model import GroupGeneration, InputPartition
 from eos_client.observe import Counters, Event, log_event
 
@@ -52,9 +52,9 @@ EXAMPLES = [
         "commit_skipped",
         "info",
     ),
-    (observe.CommitRefused(partitions=PARTITIONS, rule=GateRule.NOT_OURS, reason="gone"), "commit_refused", "warning"),
+    (observe.CommitRefused(partitions=PARTITIONS, rule=RuleName.NOT_OURS, reason="gone"), "commit_refused", "warning"),
     (
-        observe.TransactionAborted(reason="gone", rule=GateRule.LOST_WORK, records_in=7),
+        observe.TransactionAborted(reason="gone", rule=RuleName.LOST_WORK, records_in=7),
         "transaction_aborted",
         "warning",
     ),

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from eos_client import EosProducer, Outcome
-from eos_client.core.commit_gate import GatePolicy, GateRule, GateSettings
+from eos_client.core.commit_gate import GatePolicy, GateSettings, RuleName
 from eos_client.errors import FatalClientError, TransactionStateError
 from tests.kafka.kafka_support import PATIENT, settle, values
 from tests.support.interception import close_the_gate
@@ -178,7 +178,7 @@ def test_a_hold_ends_with_an_abort_at_its_limit(stage):
 
     wait_for(lambda: outcomes[-1] is not Outcome.SKIPPED, "the hold to end", try_again)
     assert outcomes[-1] is Outcome.ABORTED
-    assert stage.named("transaction_aborted")[0].rule is GateRule.HELD_TOO_LONG
+    assert stage.named("transaction_aborted")[0].rule is RuleName.HELD_TOO_LONG
     assert stage.outputs() == []
     assert sorted(values(stage.collect(consumer, 6))) == sorted(written)
 

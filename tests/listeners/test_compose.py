@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.core.commit_gate import Assigned, CommitAttempt, CommitDecision, GateRule
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, GateAssigned, RuleName
 from eos_client.core.model import InputPosition
 from eos_client.listeners import ApplicationCallbacks, ComposedListener, RevocationListener
 from tests.listeners.listening import ListeningMember, ours, theirs
@@ -20,7 +20,7 @@ def composed(member, **callbacks):
         RevocationListener(member.gate, member.work, hook=member.hook),
         ApplicationCallbacks("the consumer", **callbacks),
     )
-    member.gate.tell(Assigned(ours(0, 1)))
+    member.gate.tell(GateAssigned(ours(0, 1)))
     member.diary.clear()
     return listener
 
@@ -28,7 +28,7 @@ def composed(member, **callbacks):
 def test_on_assign_runs_after_our_listener(member):
     composed(member, on_assign=member.callback("on_assign")).on_assigned(theirs(2))
     assert member.diary == [
-        "gate: Assigned",
+        "gate: GateAssigned",
         "event: partitions_assigned",
         "theirs: on_assign of the consumer with [2]",
     ]
@@ -51,7 +51,7 @@ def test_on_revoke_runs_between_the_start_of_the_revocation_and_its_commit(membe
 def test_on_lost_runs_after_our_listener(member):
     composed(member, on_lost=member.callback("on_lost"), on_revoke=member.callback("on_revoke")).on_lost(theirs(0, 1))
     assert member.diary == [
-        "gate: Lost",
+        "gate: GateLost",
         "work: departed",
         "event: partitions_lost",
         "theirs: on_lost of the consumer with [0, 1]",
@@ -62,7 +62,7 @@ def test_lost_without_on_lost_goes_to_on_revoke_as_in_confluent_kafka_but_commit
     member.work.positions = ours(0)
     composed(member, on_revoke=member.callback("on_revoke")).on_lost(theirs(0))
     assert member.diary == [
-        "gate: Lost",
+        "gate: GateLost",
         "work: departed",
         "event: partitions_lost",
         "theirs: on_revoke of the consumer with [0]",
@@ -100,7 +100,7 @@ def test_a_commit_of_the_application_inside_on_revoke_passes_the_gate(member):
         rulings.append(member.gate.decide(CommitAttempt(positions, member.work.generation)))
 
     composed(member, on_revoke=on_revoke).on_revoked(theirs(1))
-    assert [(ruling.decision, ruling.rule) for ruling in rulings] == [(CommitDecision.COMMIT, GateRule.INSIDE_REVOKE)]
+    assert [(ruling.decision, ruling.rule) for ruling in rulings] == [(CommitDecision.COMMIT, RuleName.INSIDE_REVOKE)]
 
 
 def test_an_empty_revocation_reaches_on_revoke_and_leaves_the_gate_open(member):
@@ -131,5 +131,5 @@ def test_a_raising_on_revoke_that_stands_in_for_on_lost_aborts_nothing_that_is_g
     listener = composed(member, on_revoke=member.callback("on_revoke", raises=ValueError("theirs")))
     with pytest.raises(ValueError, match="theirs"):
         listener.on_lost(theirs(1))
-    assert member.diary[:3] == ["gate: Lost", "work: departed", "event: partitions_lost"]
+    assert member.diary[:3] == ["gate: GateLost", "work: departed", "event: partitions_lost"]
     assert not any(line.startswith(("work: commit", "work: abort")) for line in member.diary)

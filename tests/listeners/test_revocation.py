@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eos_client.core.commit_gate import CommitAttempt, CommitDecision, GateRule, Revocation
+from eos_client.core.commit_gate import CommitAttempt, CommitDecision, Revocation, RuleName
 from eos_client.core.model import GroupGeneration, InputPosition
 from eos_client.listeners import RevocationListener
 from eos_client.observe import Counters, PartitionsAssigned, PartitionsLost, PartitionsRevoked
@@ -152,11 +152,11 @@ class TestLost:
     def test_nothing_is_committed_and_the_gate_is_told_before_anybody_else(self, member, listener):
         member.work.positions = ours(0, 1)
         listener.on_lost(theirs(0, 1))
-        assert member.diary == ["gate: Lost", "work: departed", "event: partitions_lost"]
+        assert member.diary == ["gate: GateLost", "work: departed", "event: partitions_lost"]
         (event,) = member.events
         assert isinstance(event, PartitionsLost)
         assert (event.partitions, event.uncommitted) == (ours(0, 1), ours(0, 1))
-        assert ask(member, 0).rule is GateRule.LOST_WORK
+        assert ask(member, 0).rule is RuleName.LOST_WORK
 
     def test_a_partition_lost_without_work_leaves_no_mark(self, member, listener):
         listener.on_lost(theirs(1))

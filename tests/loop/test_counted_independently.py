@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from eos_client import CommitGate, EosConfig, ExactlyOnceLoop, OutputRecord
-from eos_client.core.commit_gate import CommitDecision, GateRule
+from eos_client.core.commit_gate import CommitDecision, RuleName
 from eos_client.integration.prometheus import PrometheusMetrics
 from eos_client.testing import SimulatedCluster
 from eos_client.testing.simulator.brokers.model import Marker, PartitionKey
@@ -23,7 +23,7 @@ class Counted:
     """
 
     def __init__(self, monkeypatch):
-        self.rulings: Counter[GateRule] = Counter()
+        self.rulings: Counter[RuleName] = Counter()
         self.decisions: Counter[CommitDecision] = Counter()
         self.commits: Counter[str] = Counter()
         self.with_outputs: Counter[str] = Counter()
@@ -152,8 +152,8 @@ def test_loops_of_one_name_count_together_through_aborts_replays_and_failed_reco
     )
     for each in (faults, (lambda: write_transactions(cluster, "orders"),)):
         run(cluster, metrics, "billing", *each)
-        shown = {rule: total(registry, "gate_rulings_total", rule=rule.value) for rule in GateRule}
-        assert shown == {rule: counted.rulings[rule] for rule in GateRule}
+        shown = {rule: total(registry, "gate_rulings_total", rule=rule.value) for rule in RuleName}
+        assert shown == {rule: counted.rulings[rule] for rule in RuleName}
     letters, invoices = cluster.values("letters"), cluster.values("invoices")
     assert total(registry, "records_total", direction="in") == 4 * written == len(letters) + len(invoices)
     assert total(registry, "records_total", direction="out") == total(registry, "records_total", direction="in")

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from eos_client import EosConfig, ExactlyOnceLoop, OutputRecord, observe
-from eos_client.core.commit_gate import GateRule
+from eos_client.core.commit_gate import RuleName
 from eos_client.core.loop_health import LoopHealth
 from eos_client.core.model import GroupGeneration, InputPartition
 from eos_client.errors import ConfigurationError
@@ -127,7 +127,7 @@ def test_the_health_is_asked_for_at_each_scrape(registry, metrics):
 def test_a_refusal_is_counted_by_the_rule_that_refused_it_or_as_another(registry, metrics):
     hook = metrics.hook("billing", lambda _event: None)
     refused = frozenset({InputPartition("orders", 0)})
-    for rule in (GateRule.NOT_OURS, GateRule.NOT_OURS, None):
+    for rule in (RuleName.NOT_OURS, RuleName.NOT_OURS, None):
         hook(observe.CommitRefused(partitions=refused, rule=rule, reason="r"))
     assert sample(registry, "commits_refused_total", rule="not_ours") == 2
     assert sample(registry, "commits_refused_total", rule="other") == 1
@@ -136,7 +136,7 @@ def test_a_refusal_is_counted_by_the_rule_that_refused_it_or_as_another(registry
 @pytest.mark.parametrize(
     ("rule", "refused_by_group", "counted"),
     [
-        (GateRule.LOST_WORK, False, {"lost_work": 1}),
+        (RuleName.LOST_WORK, False, {"lost_work": 1}),
         (None, True, {"other": 1}),
         (None, False, {}),
     ],

@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.sampling import Sampler, SamplingResult
 from opentelemetry.trace import SpanKind, StatusCode, format_span_id, format_trace_id
 
 from eos_client import AsyncExactlyOnceLoop, EosConfig, ExactlyOnceLoop, Outcome, OutputRecord, observe
-from eos_client.core.commit_gate import GateRule
+from eos_client.core.commit_gate import RuleName
 from eos_client.core.model import GroupGeneration
 from eos_client.errors import RunFencedError, TransformError
 from eos_client.integration.otel import TransactionTracing
@@ -317,7 +317,7 @@ def test_a_held_transaction_is_one_span_that_tells_when_it_was_held(traced):
     with traced.tracing.processing(consumed()):
         pass
     hook(observe.CommitSkipped(generation=G5, revocation_generation=G5, held_for_s=0.0, reason="closed"))
-    hook(observe.TransactionAborted(reason="held too long", rule=GateRule.HELD_TOO_LONG, records_in=1))
+    hook(observe.TransactionAborted(reason="held too long", rule=RuleName.HELD_TOO_LONG, records_in=1))
     (span,) = traced.spans
     assert [event.name for event in span.events] == ["commit_skipped"]
     assert attributes(span)["error.type"] == attributes(span)["eos.rule"] == "held_too_long"

@@ -20,7 +20,7 @@ from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.lease_member import LeaseMember
 from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
-from eos_client.core.commit_gate import CommitGate, GateRule, Lost
+from eos_client.core.commit_gate import CommitGate, GateLost, RuleName
 from eos_client.errors import ClusterUnavailableError, RunFencedError
 from eos_client.integration.spark import lease as lease_module
 from eos_client.integration.spark.lease import Lease
@@ -135,7 +135,7 @@ def test_a_closed_gate_ends_the_lease(make_lease, ask):
     lease = make_lease()
     assigned = lease.gate.state.assigned
     assert len(assigned) == 3
-    lease.gate.tell(Lost(assigned, uncommitted=assigned))
+    lease.gate.tell(GateLost(assigned, uncommitted=assigned))
     with pytest.raises(RunFencedError, match=r"commit gate is closed \(rule lost_work\)"):
         ask(lease)
 
@@ -146,12 +146,12 @@ def test_a_membership_that_has_moved_on_ends_the_lease(make_lease):
     lease.generation = replace(ours, generation_id=ours.generation_id + 1)
     with pytest.raises(RunFencedError, match=r"\(rule membership_moved_on\): the membership moved on from generation"):
         lease.require_membership()
-    assert lease.gate.counters.by_rule[GateRule.MEMBERSHIP_MOVED_ON] == 1
+    assert lease.gate.counters.by_rule[RuleName.MEMBERSHIP_MOVED_ON] == 1
 
 
 FROZEN_DRIVER = """
 import sys, time
-from eos_client.core.commit_gate import Lost
+from eos_client.core.commit_gate import GateLost
 from eos_client.core.batch_ledger import LedgerEntry, SinkIdentity
 from eos_client.errors import ClusterUnavailableError, RunFencedError
 from eos_client.integration.spark import lease as lease_module

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 import pytest
 from pyspark import InheritableThread
 
-from eos_client.core.commit_gate import Lost
+from eos_client.core.commit_gate import GateLost
 from eos_client.errors import RunFencedError
 from eos_client.integration.spark import driver_run
 from eos_client.integration.spark.driver_run import DriverRun
@@ -43,7 +43,7 @@ def lose_the_lease(sink):
     run = driver_run.current_run(sink.settings)
     assert run is not None
     gate = run._lease.gate
-    gate.tell(Lost(gate.state.assigned, uncommitted=gate.state.assigned))
+    gate.tell(GateLost(gate.state.assigned, uncommitted=gate.state.assigned))
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, Producer
 from eos_client.confluent.admin.cluster_admin import ClusterAdmin
 from eos_client.confluent.ledger.ledger_topic import LedgerTopic
 from eos_client.core.batch_ledger import LedgerEntry
-from eos_client.core.commit_gate import Lost
+from eos_client.core.commit_gate import GateLost
 from eos_client.errors import LedgerRegressionError, RunFencedError
 from eos_client.integration.spark import driver_run, preflight
 from eos_client.integration.spark.driver_run import DriverRun
@@ -88,7 +88,7 @@ def started_with_the_gate_closed_at(step, local, run, monkeypatch):
 
     def learn_then_go_on(*args):
         gate = run._lease.gate
-        gate.tell(Lost(gate.state.assigned, uncommitted=gate.state.assigned))
+        gate.tell(GateLost(gate.state.assigned, uncommitted=gate.state.assigned))
         return as_it_is(*args)
 
     monkeypatch.setattr(run, step, learn_then_go_on)
@@ -130,7 +130,7 @@ def losing_its_lease(times):
         if step == "job_done" and left[0]:
             left[0] -= 1
             gate = losers[0]._lease.gate
-            gate.tell(Lost(gate.state.assigned, uncommitted=gate.state.assigned))
+            gate.tell(GateLost(gate.state.assigned, uncommitted=gate.state.assigned))
 
     losers: list[DriverRun] = []
     return losers, lose
@@ -228,7 +228,7 @@ def test_a_batch_whose_tasks_were_refused_under_a_lease_that_is_over_is_written_
     def with_a_stale_generation():
         snapshot, gate = require_membership(), run._lease.gate
         held = gate.state.assigned
-        gate.tell(Lost(held, uncommitted=held))
+        gate.tell(GateLost(held, uncommitted=held))
         run._lease._calls.put((Future(), decide_in_its_thread))
         metadata = snapshot.group_metadata
         known = struct.pack("=i", snapshot.generation.generation_id)

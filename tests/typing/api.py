@@ -35,16 +35,16 @@ from eos_client.clients import Transaction
 from eos_client.clock import MonotonicClock
 from eos_client.confluent.client_library import CONFLUENT_KAFKA
 from eos_client.core.commit_gate import (
-    Assigned,
     CommitAttempt,
     CommitRuling,
+    GateAssigned,
+    GateLost,
     GatePolicy,
-    GateRule,
     GateScope,
     GateSettings,
-    Lost,
     RevocationEnded,
     RevocationStarted,
+    RuleName,
     WorkEnded,
 )
 from eos_client.core.loop_health import LoopHealth
@@ -475,15 +475,15 @@ def ask_the_gate() -> str:
     gate = CommitGate(GateSettings(scope=GateScope.PARTITION, policy=GatePolicy.HOLD, hold_limit_s=1.0))
     partition = InputPartition("orders", 0)
     now = GroupGeneration(5, "member-1")
-    gate.tell(Assigned(frozenset({partition})))
+    gate.tell(GateAssigned(frozenset({partition})))
     gate.tell(RevocationStarted(frozenset({partition})))
     gate.tell(RevocationEnded(frozenset({partition}), now, frozenset()))
-    gate.tell(Lost(frozenset({partition})))
+    gate.tell(GateLost(frozenset({partition})))
     gate.tell(WorkEnded())
     ruling = gate.decide(CommitAttempt({partition: InputPosition(3, 9, now)}, now, held_for_s=0.2))
     assert_type(ruling, CommitRuling)
     assert_type(ruling.decision, CommitDecision)
-    assert_type((ruling.rule, ruling.reason), tuple[GateRule, str])
+    assert_type((ruling.rule, ruling.reason), tuple[RuleName, str])
     assert_type(gate.counters.skips_needed, int)
     if ruling.decision is CommitDecision.COMMIT:
         return "send"

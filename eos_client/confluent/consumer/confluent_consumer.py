@@ -166,7 +166,7 @@ class ConfluentConsumer:
     #
     # Decided by `core/hand_over.py`. Seeks and put_back() change the next expected offset.
 
-    def next_hand_over(self, count: int, timeout: float) -> HandOver:
+    def fetch_hand_over(self, count: int, timeout: float) -> HandOver:
         """Return up to ``count`` messages within ``timeout`` seconds; `handed_over` counts them as handed over.
 
         Fewer messages than ``count`` are too few for a batch, so what the library has already is fetched as well.

@@ -145,7 +145,7 @@ class Membership:
                 if self.state.assigned:
                     self._callback(self._revoked_from_us, to_kafka(self.state.assigned))
                 self.tell(events.RevokedBeforeClose())
-        self.tell(events.Closed())
+        self.tell(events.MemberClosed())
         MEMBERS.forget(self._ownership)
 
     def _serving_before_close(self) -> Callable[[], None]:
@@ -158,7 +158,7 @@ class Membership:
 
     def _leave_unclosed(self) -> Completion:
         """Leave the group in a background thread, without callbacks, because nobody will close this consumer."""
-        self.tell(events.Closed())
+        self.tell(events.MemberClosed())
         self._library.guard.retire()
         library, serve = self._library, self._serving_before_close()
 
@@ -239,7 +239,7 @@ class Membership:
 
     def _assigned_to_us(self, partitions: list[TopicPartition]) -> None:
         keys = input_partitions(partitions)
-        self.tell(events.Assigned(keys, *self._generation_to_follow(keys)))
+        self.tell(events.MemberAssigned(keys, *self._generation_to_follow(keys)))
         self._table.tell(partition_events.Assigned(keys))
         self._table.resume_due()
         self._notify(lambda listener: listener.on_assigned(partitions))
@@ -270,12 +270,12 @@ class Membership:
             return
         self.tell(events.RevocationBegan(generation, since_s))
         self._notify(lambda listener: listener.on_revoked(partitions))
-        self.tell(events.Departed(keys))
+        self.tell(events.MemberDeparted(keys))
         self._leave_table(keys)
 
     def _lost_by_us(self, partitions: list[TopicPartition]) -> None:
         keys = input_partitions(partitions)
-        self.tell(events.Departed(keys))
+        self.tell(events.MemberDeparted(keys))
         self._notify(lambda listener: listener.on_lost(partitions))
         self._leave_table(keys)
 

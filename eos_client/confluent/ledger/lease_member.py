@@ -18,7 +18,7 @@ from eos_client.confluent.failures.kafka_errors import is_fatal, kafka_error
 from eos_client.confluent.group_metadata import GenerationReader
 from eos_client.confluent.ledger.ledger_reader import ledger_consumer
 from eos_client.core.batch_ledger import LedgerEntry
-from eos_client.core.commit_gate import Assigned, CommitGate, Lost, RevocationEnded, RevocationStarted
+from eos_client.core.commit_gate import CommitGate, GateAssigned, GateLost, RevocationEnded, RevocationStarted
 from eos_client.core.error_codes import INSTANCE_FENCED, LEASE_REFUSED, READING_FORBIDDEN
 from eos_client.core.model import UNJOINED
 from eos_client.errors import ClusterUnavailableError, ClusterUnfitError, RunFencedError
@@ -148,7 +148,7 @@ class LeaseMember:
         paused = [TopicPartition(p.topic, p.partition, OFFSET_END) for p in partitions]
         self._raw.assign(paused)
         self._raw.pause(paused)
-        self._gate.tell(Assigned(input_partitions(partitions)))
+        self._gate.tell(GateAssigned(input_partitions(partitions)))
         self._assigned = True
 
     def _on_revoke(self, _: Any, partitions: list[TopicPartition]) -> None:
@@ -163,7 +163,7 @@ class LeaseMember:
         if self._leaving:
             return
         keys = input_partitions(partitions)
-        self._gate.tell(Lost(keys, uncommitted=keys))
+        self._gate.tell(GateLost(keys, uncommitted=keys))
         self._leave("the lease was lost (no contact with the group for longer than its session)")
 
     def _leave(self, reason: str) -> None:

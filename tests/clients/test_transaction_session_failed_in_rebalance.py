@@ -18,7 +18,8 @@ from eos_client.errors import (
     UnknownOutcomeError,
 )
 from tests.clients.simulated_stage import SINK, SOURCE, SimulatedStage
-from tests.clients.test_blocks_unknown_commit import (
+from tests.clients.test_pending_in_a_rebalance import NOBODY
+from tests.clients.test_transaction_session_unknown_commit import (
     BOTH_WAYS,
     RECOVERY_S,
     REQUEST_S,
@@ -26,7 +27,6 @@ from tests.clients.test_blocks_unknown_commit import (
     next_commit_is_unanswered,
     resolved,
 )
-from tests.clients.test_pending_in_a_rebalance import NOBODY
 from tests.interruption import BrokenOffError
 from tests.support.protocols import COOPERATIVE, EAGER, PROTOCOLS
 

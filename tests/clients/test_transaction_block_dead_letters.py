@@ -89,7 +89,7 @@ def price(message):
     raise ValueError("no price")
 
 
-PLACE = f"test_blocks_dead_letters.py:{price.__code__.co_firstlineno + 1} in price"
+PLACE = f"test_transaction_block_dead_letters.py:{price.__code__.co_firstlineno + 1} in price"
 
 
 def test_a_letter_and_its_event_have_the_place_and_the_traceback_of_an_error_that_was_raised(stage):

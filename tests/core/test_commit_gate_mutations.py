@@ -9,17 +9,17 @@ import pytest
 
 from eos_client.core.commit_gate import (
     RULES,
-    Assigned,
+    GateAssigned,
     GateEvent,
-    GateRow,
+    GateLost,
     GateRule,
     GateScope,
     GateState,
     HoldEnded,
-    Lost,
     Question,
     RevocationEnded,
     RevocationStarted,
+    RuleName,
     WorkEnded,
     next_state,
 )
@@ -28,10 +28,10 @@ from tests.core.gate_language import Advance, Contradiction, Scenario, VariantGa
 from tests.core.gate_scenarios import SCENARIOS
 
 ARMS: dict[type, tuple[str, ...]] = {
-    Assigned: ("assigned", "revoking", "revocation"),
+    GateAssigned: ("assigned", "revoking", "revocation"),
     RevocationStarted: ("revoking",),
     RevocationEnded: ("assigned", "revoking", "revocation", "revoked_work"),
-    Lost: ("assigned", "revoking", "revocation", "lost_work"),
+    GateLost: ("assigned", "revoking", "revocation", "lost_work"),
     WorkEnded: ("lost_work", "revoked_work"),
     HoldEnded: ("revocation",),
 }
@@ -42,7 +42,7 @@ class Mutant:
     """The gate with one thing changed. ``needs_decision``: a changed reason is not enough, the answer must change."""
 
     name: str
-    rules: tuple[GateRow, ...] = RULES
+    rules: tuple[GateRule, ...] = RULES
     advance: Advance = next_state
     needs_decision: bool = True
 
@@ -82,7 +82,7 @@ def transition(name: str, change: Callable[[GateState, GateState, GateEvent], Ga
     return Mutant(name, advance=lambda state, event: change(state, next_state(state, event), event))
 
 
-def predicate(does: str, name: GateRule, applies: Callable[[Question], bool]) -> Mutant:
+def predicate(does: str, name: RuleName, applies: Callable[[Question], bool]) -> Mutant:
     (index,) = (i for i, rule in enumerate(RULES) if rule.name is name)
     return Mutant(f"{name} {does}", (*RULES[:index], replace(RULES[index], applies=applies), *RULES[index + 1 :]))
 
@@ -90,33 +90,33 @@ def predicate(does: str, name: GateRule, applies: Callable[[Question], bool]) ->
 def _tainting_all(state: GateState, after: GateState, event: GateEvent) -> GateState:
     if isinstance(event, RevocationEnded):
         return replace(after, revoked_work=state.revoked_work | event.uncommitted)
-    return replace(after, lost_work=state.lost_work | event.uncommitted) if isinstance(event, Lost) else after
+    return replace(after, lost_work=state.lost_work | event.uncommitted) if isinstance(event, GateLost) else after
 
 
 def _tainting_last(_: GateState, after: GateState, event: GateEvent) -> GateState:
     if isinstance(event, RevocationEnded):
         return replace(after, revoked_work=event.uncommitted & event.partitions)
-    return replace(after, lost_work=event.uncommitted & event.partitions) if isinstance(event, Lost) else after
+    return replace(after, lost_work=event.uncommitted & event.partitions) if isinstance(event, GateLost) else after
 
 
 def _assigning_only(_: GateState, after: GateState, event: GateEvent) -> GateState:
-    return replace(after, assigned=event.partitions) if isinstance(event, Assigned) else after
+    return replace(after, assigned=event.partitions) if isinstance(event, GateAssigned) else after
 
 
 def _undone_by_any(_: GateState, after: GateState, event: GateEvent) -> GateState:
-    return replace(after, revocation=None) if isinstance(event, Assigned) else after
+    return replace(after, revocation=None) if isinstance(event, GateAssigned) else after
 
 
 def _undone_by_part(_: GateState, after: GateState, event: GateEvent) -> GateState:
     revocation = after.revocation
-    if revocation is None or revocation.generation.is_member_epoch or not isinstance(event, Assigned):
+    if revocation is None or revocation.generation.is_member_epoch or not isinstance(event, GateAssigned):
         return after
     return replace(after, revocation=None) if revocation.partitions & event.partitions else after
 
 
 def _undone_at_an_epoch(_: GateState, after: GateState, event: GateEvent) -> GateState:
     is_back = after.revocation is not None and after.revocation.partitions <= after.assigned
-    return replace(after, revocation=None) if is_back and isinstance(event, Assigned) else after
+    return replace(after, revocation=None) if is_back and isinstance(event, GateAssigned) else after
 
 
 def _closed_by_number(question: Question) -> bool:
@@ -165,45 +165,45 @@ MUTANTS = (
     transition("any assignment undoes a revocation", _undone_by_any),
     transition("a part of its partitions undoes a revocation", _undone_by_part),
     transition("a KIP-848 group undoes a revocation", _undone_at_an_epoch),
-    predicate("lets an empty member id pass", GateRule.NOT_A_MEMBER, lambda q: q.attempt.snapshot.generation_id <= 0),
-    predicate("lets epoch 0 pass", GateRule.NOT_A_MEMBER, lambda q: q.attempt.snapshot.generation_id < 0),
-    predicate("asks for a member id only", GateRule.NOT_A_MEMBER, lambda q: not q.attempt.snapshot.member_id),
-    predicate("forgets failed revocations", GateRule.NOT_OURS, lambda q: not q.state.assigned.issuperset(_names(q))),
-    predicate("forgets what was never ours", GateRule.NOT_OURS, lambda q: q.names_any(q.state.revoked_work)),
+    predicate("lets an empty member id pass", RuleName.NOT_A_MEMBER, lambda q: q.attempt.snapshot.generation_id <= 0),
+    predicate("lets epoch 0 pass", RuleName.NOT_A_MEMBER, lambda q: q.attempt.snapshot.generation_id < 0),
+    predicate("asks for a member id only", RuleName.NOT_A_MEMBER, lambda q: not q.attempt.snapshot.member_id),
+    predicate("forgets failed revocations", RuleName.NOT_OURS, lambda q: not q.state.assigned.issuperset(_names(q))),
+    predicate("forgets what was never ours", RuleName.NOT_OURS, lambda q: q.names_any(q.state.revoked_work)),
     predicate(
         "aborts in classic callbacks too",
-        GateRule.EPOCH_MOVED_BEFORE_REVOKE,
+        RuleName.EPOCH_MOVED_BEFORE_REVOKE,
         lambda q: q.state.revoking and q.may_have_pending_callback,
     ),
     predicate(
         "aborts outside callbacks too",
-        GateRule.EPOCH_MOVED_BEFORE_REVOKE,
+        RuleName.EPOCH_MOVED_BEFORE_REVOKE,
         lambda q: _is_epoch(q) and q.may_have_pending_callback,
     ),
     predicate(
         "aborts though all is served",
-        GateRule.EPOCH_MOVED_BEFORE_REVOKE,
+        RuleName.EPOCH_MOVED_BEFORE_REVOKE,
         lambda q: q.state.revoking and _moved(q) and _is_epoch(q),
     ),
-    predicate("compares numbers only", GateRule.REVOCATION_GENERATION, lambda q: _closed_by_number(q) and _held(q)),
-    predicate("has no limit", GateRule.REVOCATION_GENERATION, lambda q: q.on_revocation_generation),
+    predicate("compares numbers only", RuleName.REVOCATION_GENERATION, lambda q: _closed_by_number(q) and _held(q)),
+    predicate("has no limit", RuleName.REVOCATION_GENERATION, lambda q: q.on_revocation_generation),
     predicate(
-        "ends at the limit", GateRule.REVOCATION_GENERATION, lambda q: q.on_revocation_generation and not _at_limit(q)
+        "ends at the limit", RuleName.REVOCATION_GENERATION, lambda q: q.on_revocation_generation and not _at_limit(q)
     ),
     predicate(
-        "ignores scope partition", GateRule.REVOCATION_GENERATION, lambda q: _closed(q, GateScope.MEMBER) and _held(q)
+        "ignores scope partition", RuleName.REVOCATION_GENERATION, lambda q: _closed(q, GateScope.MEMBER) and _held(q)
     ),
     predicate(
-        "ignores scope member", GateRule.REVOCATION_GENERATION, lambda q: _closed(q, GateScope.PARTITION) and _held(q)
+        "ignores scope member", RuleName.REVOCATION_GENERATION, lambda q: _closed(q, GateScope.PARTITION) and _held(q)
     ),
     predicate(
         "looks for one fresh record",
-        GateRule.CALLBACKS_PENDING,
+        RuleName.CALLBACKS_PENDING,
         lambda q: _all_moved(q) and not q.attempt.generation_is_synced,
     ),
-    predicate("holds what callbacks could clear", GateRule.GENERATION_UNSTABLE, lambda q: q.may_have_pending_callback),
-    predicate("holds what is synced", GateRule.GENERATION_UNSTABLE, lambda q: q.attempt.generation_unstable),
-    predicate("serves for ever", GateRule.CALLBACKS_PENDING, _moved),
+    predicate("holds what callbacks could clear", RuleName.GENERATION_UNSTABLE, lambda q: q.may_have_pending_callback),
+    predicate("holds what is synced", RuleName.GENERATION_UNSTABLE, lambda q: q.attempt.generation_unstable),
+    predicate("serves for ever", RuleName.CALLBACKS_PENDING, _moved),
 )
 
 

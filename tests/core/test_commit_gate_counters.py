@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from eos_client.core.commit_gate import (
-    Assigned,
     CommitAttempt,
     CommitGate,
     CommitValidation,
+    GateAssigned,
     GateCounters,
     GatePolicy,
-    GateRule,
     GateScope,
     GateSettings,
     RevocationEnded,
     RevocationStarted,
+    RuleName,
 )
 from eos_client.core.model import GroupGeneration
 from tests.core.gate_language import P0, P1, classic, parts, work
@@ -25,7 +25,7 @@ NOW, NEXT = classic(5), classic(6)
 
 def closed_gate(validation: CommitValidation = CommitValidation.UNKNOWN) -> CommitGate:
     gate = CommitGate(GateSettings(validation=validation, hold_limit_s=5.0))
-    gate.tell(Assigned(parts(P0, P1)))
+    gate.tell(GateAssigned(parts(P0, P1)))
     gate.tell(RevocationStarted(parts(P1)))
     gate.tell(RevocationEnded(parts(P1), NOW))
     return gate
@@ -90,7 +90,7 @@ def test_being_sent_to_serve_callbacks_is_neither_a_commit_nor_a_skip_nor_the_en
     ask(gate, NEXT, held_for_s=2.0, served=False)
     counters = gate.counters
     assert (counters.commits, counters.aborts, counters.skips, counters.holds, counters.held_s) == (0, 0, 0, 0, 0.0)
-    assert counters.by_rule == {GateRule.CALLBACKS_PENDING: 1}
+    assert counters.by_rule == {RuleName.CALLBACKS_PENDING: 1}
 
 
 def test_every_ruling_is_counted_under_its_rule():
@@ -102,11 +102,11 @@ def test_every_ruling_is_counted_under_its_rule():
     ask(gate, held_for_s=6.0)
     ask(gate, NEXT)
     assert gate.counters.by_rule == {
-        GateRule.OUTPUTS_ONLY: 1,
-        GateRule.NOT_A_MEMBER: 1,
-        GateRule.REVOCATION_GENERATION: 2,
-        GateRule.HELD_TOO_LONG: 1,
-        GateRule.ALWAYS_OURS: 1,
+        RuleName.OUTPUTS_ONLY: 1,
+        RuleName.NOT_A_MEMBER: 1,
+        RuleName.REVOCATION_GENERATION: 2,
+        RuleName.HELD_TOO_LONG: 1,
+        RuleName.ALWAYS_OURS: 1,
     }
     assert (gate.counters.commits, gate.counters.aborts, gate.counters.skips) == (2, 2, 2)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from eos_client.core.commit_gate import (
-    Assigned,
     CommitAttempt,
     CommitDecision,
     CommitGate,
+    GateAssigned,
     HoldEnded,
     RevocationEnded,
     RevocationStarted,
@@ -19,7 +19,12 @@ from tests.core.gate_language import P0, P1, classic, epoch, parts, work
 @pytest.mark.parametrize(("now", "opens"), [(classic(5), False), (epoch(5), True)])
 def test_the_end_of_a_hold_opens_no_classic_gate(now, opens):
     gate = CommitGate()
-    for event in (Assigned(parts(P0, P1)), RevocationStarted(parts(P1)), RevocationEnded(parts(P1), now), HoldEnded()):
+    for event in (
+        GateAssigned(parts(P0, P1)),
+        RevocationStarted(parts(P1)),
+        RevocationEnded(parts(P1), now),
+        HoldEnded(),
+    ):
         gate.tell(event)
     decision = gate.decide(CommitAttempt(work({P0: now}), now, generation_is_synced=True)).decision
     assert decision is (CommitDecision.COMMIT if opens else CommitDecision.SKIP)

@@ -15,7 +15,7 @@ _SERVE_ROUNDS_MAX = 3
 _WAIT_SLICE_S = 0.02
 
 
-class GateRulings:
+class CommitDecisions:
     """The rulings on the attempts of one piece of work, from its first skip to its end."""
 
     def __init__(

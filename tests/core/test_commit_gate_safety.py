@@ -10,19 +10,19 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from eos_client.core.commit_gate import RULES, GateRow, GateRule, GateScope
+from eos_client.core.commit_gate import RULES, GateRule, GateScope, RuleName
 from tests.core.gate_game import ALL, HOLD_LIMIT_S, Game, Partitions, Protocol
 
 HOLDS_S = (0.0, 0.5, HOLD_LIMIT_S, HOLD_LIMIT_S + 0.1)
-COMMITTING = {GateRule.OUTPUTS_ONLY, GateRule.INSIDE_REVOKE, GateRule.ALWAYS_OURS}
+COMMITTING = {RuleName.OUTPUTS_ONLY, RuleName.INSIDE_REVOKE, RuleName.ALWAYS_OURS}
 # The game has one membership and one topic, no commit() of the application, and generations that come to rest.
 NOT_PLAYED = {
-    GateRule.MEMBERSHIP_MOVED_ON,
-    GateRule.LEFT_WHILE_SERVING,
-    GateRule.TOPIC_REPLACED,
-    GateRule.GENERATION_KEEPS_MOVING,
-    GateRule.GENERATION_UNSTABLE,
-    GateRule.MAY_BE_READMITTED,
+    RuleName.MEMBERSHIP_MOVED_ON,
+    RuleName.LEFT_WHILE_SERVING,
+    RuleName.TOPIC_REPLACED,
+    RuleName.GENERATION_KEEPS_MOVING,
+    RuleName.GENERATION_UNSTABLE,
+    RuleName.MAY_BE_READMITTED,
 }
 PROTECTIVE = [each for each in RULES if each.name not in COMMITTING | NOT_PLAYED]
 
@@ -55,7 +55,7 @@ def test_no_commit_passes_that_is_not_ours_unfenced_or_stale():
     run_state_machine_as_test(GateGameMachine, settings=options)
 
 
-def play(seed: int, rules: Iterable[GateRow] = RULES) -> int:
+def play(seed: int, rules: Iterable[GateRule] = RULES) -> int:
     """Play one long random game and return how many commits passed; raises AssertionError naming ``seed``."""
     dice = random.Random(seed)
     game = Game(dice.choice(list(Protocol)), dice.choice(list(GateScope)), rules)
@@ -69,7 +69,7 @@ def play(seed: int, rules: Iterable[GateRow] = RULES) -> int:
     return game.commits
 
 
-def play_many(games: int, rules: Iterable[GateRow] = RULES) -> int:
+def play_many(games: int, rules: Iterable[GateRule] = RULES) -> int:
     return sum(play(seed, rules) for seed in range(games))
 
 
@@ -80,8 +80,8 @@ def test_long_random_games_break_no_promise_and_let_commits_pass():
 @pytest.mark.parametrize("removed", PROTECTIVE, ids=lambda each: f"{each.name}")
 def test_random_games_fail_without_any_protective_rule(removed):
     gone = {removed.name}
-    if removed.name is GateRule.REVOCATION_GENERATION:
-        gone.add(GateRule.HELD_TOO_LONG)  # which would abort what is no longer skipped
+    if removed.name is RuleName.REVOCATION_GENERATION:
+        gone.add(RuleName.HELD_TOO_LONG)  # which would abort what is no longer skipped
     rules = [each for each in RULES if each.name not in gone]
     with pytest.raises(AssertionError, match="seed"):
         play_many(500, rules)

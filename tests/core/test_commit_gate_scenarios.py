@@ -11,8 +11,8 @@ from eos_client.core.commit_gate import (
     CommitAttempt,
     CommitGate,
     GatePolicy,
-    GateRule,
     GateState,
+    RuleName,
     WorkEnded,
     decide,
     next_state,
@@ -73,7 +73,7 @@ def test_a_reason_names_what_it_is_about():
 
 
 def test_each_rule_has_a_name_of_its_own_and_the_names_stand_in_the_order_of_the_rules():
-    assert [rule.name for rule in RULES] == list(GateRule)
+    assert [rule.name for rule in RULES] == list(RuleName)
 
 
 def test_an_event_without_a_transition_is_an_error():
@@ -84,6 +84,6 @@ def test_an_event_without_a_transition_is_an_error():
 def test_a_gate_table_must_end_with_a_rule_that_always_applies():
     gate = VariantGate(SCENARIOS[0].settings)
     gate.tell(WorkEnded())
-    question = Ask(SCENARIOS[0].steps[1].expect, GateRule.ALWAYS_OURS).attempt  # type: ignore[union-attr]
+    question = Ask(SCENARIOS[0].steps[1].expect, RuleName.ALWAYS_OURS).attempt  # type: ignore[union-attr]
     with pytest.raises(StopIteration):
         decide(question, ())  # type: ignore[arg-type]

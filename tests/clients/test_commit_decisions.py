@@ -7,9 +7,9 @@ from unittest.mock import Mock, call
 import pytest
 
 from eos_client import EosConsumer
-from eos_client.clients.gate_rulings import GateRulings
+from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.clients.long_steps import EndedMeanwhileError
-from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateRule, GateSettings, RevocationEnded
+from eos_client.core.commit_gate import CommitDecision, CommitRuling, GateSettings, RevocationEnded, RuleName
 from eos_client.testing.simulator import BrokerSettings
 from tests.loop.bench import BROKERS
 from tests.support.interception import intercepting
@@ -36,7 +36,7 @@ class Restless:
         wait_for(lambda: consumer.poll(1.0), "the record", timeout_s=60.0, clock=self.cluster.clock)
         self.adapter, self.gate = consumer.adapter, consumer.gate
         self.positions = self.adapter.positions
-        self.attempts = GateRulings(self.adapter, lambda _: None, self.cluster.clock)
+        self.attempts = CommitDecisions(self.adapter, lambda _: None, self.cluster.clock)
 
     def _moved(self, raw: Any) -> Any:
         if raw.memberid():
@@ -57,17 +57,17 @@ def test_a_generation_that_keeps_moving_is_a_skip_and_ends_at_the_hold_limit(res
     serve = Mock(wraps=restless.adapter.fetching.serve_callbacks)
     monkeypatch.setattr(restless.adapter.fetching, "serve_callbacks", serve)
     ruling, snapshot = restless.decide()
-    assert (ruling.decision, ruling.rule) == (CommitDecision.SKIP, GateRule.GENERATION_UNSTABLE)
+    assert (ruling.decision, ruling.rule) == (CommitDecision.SKIP, RuleName.GENERATION_UNSTABLE)
     assert restless.gate.counters.skips_unjudged == 1
     assert serve.call_args_list == [call(drain=True)] * 3
     restless.attempts.record_skip(ruling, snapshot)
 
     restless.cluster.advance(LIMIT_S)
     ruling, _ = restless.decide()
-    assert (ruling.decision, ruling.rule) == (CommitDecision.ABORT, GateRule.GENERATION_KEEPS_MOVING)
+    assert (ruling.decision, ruling.rule) == (CommitDecision.ABORT, RuleName.GENERATION_KEEPS_MOVING)
     counters = restless.gate.counters
     assert (counters.aborts, counters.held_s) == (1, pytest.approx(LIMIT_S, abs=0.5))
-    assert counters.by_rule[GateRule.GENERATION_KEEPS_MOVING] == 1
+    assert counters.by_rule[RuleName.GENERATION_KEEPS_MOVING] == 1
 
 
 @pytest.mark.parametrize("ends_at_once", [False, True])
@@ -83,12 +83,12 @@ def test_the_end_of_such_a_hold_is_the_end_of_the_last_revocation(restless, ends
 @pytest.mark.parametrize("end", [CommitDecision.COMMIT, CommitDecision.ABORT])
 def test_work_is_held_from_its_first_skip_to_its_end_and_the_next_work_anew(restless, end):
     attempts, snapshot = restless.attempts, restless.adapter.snapshot()
-    held = CommitRuling(CommitDecision.SKIP, GateRule.REVOCATION_GENERATION, "held")
+    held = CommitRuling(CommitDecision.SKIP, RuleName.REVOCATION_GENERATION, "held")
     for expected_s in (0.0, 1.0, 2.0):
         attempts.record(held, snapshot)
         assert (attempts.is_held, attempts.held_for_s) == (True, pytest.approx(expected_s))
         restless.cluster.advance(1.0)
-    attempts.record(CommitRuling(end, GateRule.ALWAYS_OURS, "over"), snapshot)
+    attempts.record(CommitRuling(end, RuleName.ALWAYS_OURS, "over"), snapshot)
     assert (attempts.is_held, attempts.held_for_s) == (False, 0.0)
     attempts.record(held, snapshot)
     assert attempts.held_for_s == 0.0

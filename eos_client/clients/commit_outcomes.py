@@ -29,7 +29,7 @@ _UNKNOWN = "unknown"
 
 
 @dataclass(eq=False, repr=False)
-class Recovery:
+class CommitOutcomes:
     """Records failures, and reports them as one event when a commit succeeds again."""
 
     _consumer: ConfluentConsumer
