@@ -53,6 +53,9 @@ USES: Mapping[str, tuple[str, ...]] = {
         *("Event", "EventHook", "log_event", "Counters", "PrometheusMetrics", "TransactionTracing", "ProbeServer"),
     ),
     "Spark": ("EosKafkaSink", "EosDatabaseSink", "SinkProgress"),
+    "Databases": (
+        *("DatabaseLoop", "DatabaseConsumer", "OutboxRelay", "create_outbox", "outbox_table", "write_outbox"),
+    ),
     SEAMS: (),
     SIMULATOR: (),
 }

@@ -3,6 +3,5 @@
 from eos_client.clients.consumer import EosConsumer
 from eos_client.clients.producer import EosProducer
 from eos_client.clients.transaction_block import Transaction
-from eos_client.clients.transaction_session import TransactionSession
 
-__all__ = ["EosConsumer", "EosProducer", "Transaction", "TransactionSession"]
+__all__ = ["EosConsumer", "EosProducer", "Transaction"]

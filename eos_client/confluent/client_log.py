@@ -1,7 +1,7 @@
 """Reads from librdkafka's log what it reports nowhere else, as far as a recovery depends on it.
 
 A lost connection: librdkafka sends EndTxn and TxnOffsetCommit again on the next one, with the same epoch, and reports
-success (`ClientLog.may_have_sent_twice`).
+success (`LostConnections.may_have_sent_twice`).
 
 Implicitly acknowledged batches (``IMPLICITACK``): librdkafka counts a batch as written because a later one of its
 partition was acknowledged. A newly elected leader may have refused the first and accepted the second
