@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Support
 from eos_client.clients.input_events import InputEvents, LagReport, MissingTopics, UnmatchedPatterns
 from eos_client.clients.open_work import OpenWork
 from eos_client.clients.plain_commit import PlainCommits
+from eos_client.clients.session_close import prepare_consumer_close
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
 from eos_client.completion import Completion
@@ -476,7 +477,7 @@ class EosConsumer(Consumer):
             self.adapter.close()
         finally:
             if session is not None and self._membership.state.is_closed:
-                session.prepare_consumer_close()  # the revoke callback may have left a commit unanswered
+                prepare_consumer_close(session)  # the revoke callback may have left a commit unanswered
 
     def close_within(self, limit_s: float) -> bool:
         """Close, waiting ``limit_s`` seconds at most; returns whether leaving the group was confirmed.

@@ -7,6 +7,7 @@ from typing import Any
 
 from eos_client.clients.commit_decisions import CommitDecisions
 from eos_client.clients.plain_commit import PlainCommits
+from eos_client.clients.session_close import prepare_consumer_close
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.confluent.consumer.plain_offsets import PlainUse
@@ -110,7 +111,7 @@ class OpenWork:
         if (session := self.session) is None:
             return
         self.refuse_inside_a_step("consumer.close()")
-        session.prepare_consumer_close()
+        prepare_consumer_close(session)
         if session.block.is_open and session.has_unprocessed_work:
             closed = misplaced_call("the consumer was closed inside the block: leave it first")
             session.block.fail(closed, quietly=True)

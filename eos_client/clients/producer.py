@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
+from eos_client.clients import session_close
 from eos_client.clients.transaction_block import Transaction
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.clock import MONOTONIC_CLOCK
@@ -371,7 +372,7 @@ class EosProducer(Producer):
         if session.block.is_open:  # first: whatever is raised from here on, the block commits nothing
             session.block.fail(closed_error(self.transactional_id), quietly=False)
         try:
-            session.prepare_producer_close()
+            session_close.prepare_producer_close(session)
         finally:
             is_closed = self.adapter.close()
         return is_closed

@@ -78,6 +78,10 @@ class StepState:
         is_finished = isinstance(failure, RebuildProducerError)
         return TransactionEvent.HANDLE_FINISHED if is_finished else TransactionEvent.REFUSED
 
+    def leave_unknown(self) -> None:
+        """Record that the unknown outcome was told as one that stays so."""
+        self.is_left_unknown = True
+
     def why_unknown(self, phase: Phase) -> str:
         """Return why the outcome of the step that ``phase`` names is unknown."""
         if self.unanswered is not None:

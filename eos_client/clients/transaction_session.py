@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TypeVar
 
 from eos_client import errors
@@ -32,7 +31,6 @@ from eos_client.core.forced_ends import (
     ForcedEnd,
     WorkFacts,
     end_after_failed_callback,
-    end_at_close,
     end_at_departure,
     end_at_revocation,
 )
@@ -97,7 +95,7 @@ class TransactionSession:
         self.letters = LettersOfBlocks()
         self._lifecycle = TransactionLifecycle(is_broken=needs_resume)
         self.outputs = TransactionOutputs(producer, serializers, self._lifecycle, self._begin_for_output)
-        self._steps = StepState(clock())
+        self.steps = StepState(clock())
         self._token = AttemptToken(secrets.token_hex(6))
         self._decisions = CommitDecisions(consumer, hook, clock, of_transaction=True)
         self._outcomes = CommitOutcomes(consumer, producer, hook, counters, clock)
@@ -117,10 +115,10 @@ class TransactionSession:
     @property
     def has_open_work(self) -> bool:
         """Whether a block is open, or a transaction, or work is held, or the outcome of the last one is unknown."""
-        is_in_use = self._facts().has_begun and not self.is_over
+        is_in_use = self.facts().has_begun and not self.is_over
         return is_in_use or self.state.has_begun or self.state.outcome_is_pending
 
-    def _facts(self, partitions: Partitions | None = None) -> WorkFacts:
+    def facts(self, partitions: Partitions | None = None) -> WorkFacts:
         """Return what is true of the open work, whose records are those of ``partitions``; None: of all."""
         positions = self.consumer.positions.keys()
         return WorkFacts(
@@ -130,7 +128,7 @@ class TransactionSession:
             in_block=self.block.is_open,
             is_leaving_block=self.block.leaving is not None,
             is_held=self.is_held and not self.consumer.membership.state.is_closed,
-            is_abort_unfinished=self.state.needs_rebuild and bool(self._steps.abort_reason),
+            is_abort_unfinished=self.state.needs_rebuild and bool(self.steps.abort_reason),
             is_closing=self._is_closing,
         )
 
@@ -148,6 +146,14 @@ class TransactionSession:
         if is_failed:
             self.block.failure = None
         return self.callback_failure.forget() or is_failed
+
+    def begin_closing(self) -> None:
+        """Commit no start offsets any more: a client is about to be closed."""
+        self._is_closing = True
+
+    def tell(self, event: TransactionEvent) -> None:
+        """Apply an ``event`` of a close, which asks for no further step."""
+        self._lifecycle.tell(event)
 
     def end_service(self) -> None:
         """Take no further step: the producer serves another consumer."""
@@ -196,7 +202,7 @@ class TransactionSession:
         self.call_guard.refuse_within_a_step(call)
         self.resolve_left_block()
         if self.has_open_work:
-            raise beside_open_work(call, self._facts())
+            raise beside_open_work(call, self.facts())
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -245,7 +251,7 @@ class TransactionSession:
         try:
             return self.call_guard.run_transaction_step(undo)
         except errors.EosError as error:
-            self._rewind(inside_revoke=False)
+            self.rewind(inside_revoke=False)
             self.endings.record(Ending(Outcome.ABORTED, f"{reason}; and the abort failed: {error}"))
             self._lifecycle.tell(TransactionEvent.ABORT_FAILED)  # where it has not even begun, a handler has raised
             raise
@@ -335,7 +341,7 @@ class TransactionSession:
         return ended
 
     def _complete_step(self, *, inside_revoke: bool) -> Ending:
-        steps = self._steps
+        steps = self.steps
         was_inside, steps.inside_revoke = steps.inside_revoke, inside_revoke
         steps.inside_fetch = False  # the call that committed start offsets is over
         if self.state.needs_rebuild:
@@ -344,86 +350,6 @@ class TransactionSession:
             return self._run(TransactionEvent.RESUME, steps)
         finally:
             steps.inside_revoke = was_inside
-
-    # -- when a client is closed -------------------------------------------------------------------------------------
-
-    def abort_before_close(self, reason: str) -> None:
-        """Abort before the clients are closed, without a rebuild or a rewind.
-
-        A commit whose outcome is unknown is not aborted. Raises what the abort raised; then the coordinator's time-out,
-        or the next instance, ends the transaction.
-        """
-        self._is_closing = True
-        if self.state.outcome_is_pending:
-            self._leave_unknown(reason)
-        elif self.state.has_begun:
-            try:
-                self.call_guard.run_transaction_step(self._abort_for_good)
-            finally:
-                records_in = record_count(self.consumer.positions)
-                self.endings.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
-
-    def prepare_consumer_close(self) -> None:
-        """Record that the consumer is about to be closed: no outcome can be read by it any more."""
-        self._finish_recording()
-        self.leave_interrupted_block()
-        if self.state.outcome_is_pending:
-            self._leave_unknown("the consumer was closed")
-            self._is_closing = True
-            self._lifecycle.tell(TransactionEvent.CLOSING)
-        else:
-            # An EosError is reported to the block; what a callback has raised waits, because the group is left first.
-            with suppress(errors.EosError), self.producer.library.callback_errors.deferred(until_later=True):
-                self.resolve_left_block()
-
-    def prepare_producer_close(self) -> None:
-        """Record that the producer is about to be closed: no outcome can be resolved with it any more."""
-        self.end_service()
-        self._finish_recording()
-        self.leave_interrupted_block()
-        self.finish_leaving()
-        work = self._facts()
-        match end_at_close(work):
-            case ForcedEnd.LEAVE_UNKNOWN:
-                self._leave_unknown("the producer was closed")
-            case ForcedEnd.ABORT:
-                if self.consumer.has_unprocessed_records and not (work.in_block or work.is_leaving_block):
-                    self.fail_next_block("the producer was closed while records of the next block were handed over")
-                self._abort_for_closing(self._why_aborted_by_close(), is_counted=work.counts_as_aborted)
-
-    def _why_aborted_by_close(self) -> str:
-        if self.block.leaving is not None:
-            return f"{self.block.leaving.reason}, and the producer was closed"
-        if self.block.is_open:
-            return "the producer was closed inside its block"
-        held = "the gate held the transaction" if self.state.has_begun else "an abort was not finished"
-        return f"the producer was closed while {held}"
-
-    def _abort_for_closing(self, reason: str, *, is_counted: bool) -> None:
-        """Let the records come again, and abort; what an application's callback raises meanwhile changes nothing."""
-        records_in = record_count(self.consumer.positions or self._steps.rewound)
-        self._rewind(inside_revoke=True)
-        try:
-            self.call_guard.run_transaction_step(self._abort_for_good)
-        except errors.EosError as error:
-            reason = f"{reason}, and the coordinator aborts it when its time is over: {error}"
-        finally:
-            self.endings.record(Ending(Outcome.ABORTED, reason))
-            if is_counted:
-                self.endings.count_aborted(TransactionAborted(reason=reason, rule=None, records_in=records_in))
-
-    def _abort_for_good(self) -> None:
-        """Abort what is open, if anything, with no handle left to be replaced; raises what the abort raised."""
-        has_begun = self.state.has_begun
-        self._lifecycle.tell(TransactionEvent.CLOSING)
-        if has_begun:
-            self.producer.abort_transaction(keeps_handle=True)
-
-    def _leave_unknown(self, reason: str) -> None:
-        if not self._steps.is_left_unknown:
-            why = self._steps.why_unknown(self.state.phase)
-            self.endings.emit_left_unknown(f"{why} That stays unknown: {reason}")
-            self._steps.is_left_unknown = True  # last: the next close repeats what an exception has interrupted
 
     # -- inside the rebalance callbacks (a part of RevocationWork); nothing here raises an EosError ------------------
 
@@ -435,7 +361,7 @@ class TransactionSession:
         """
         covered = partitions & self.consumer.positions.keys()
         reason = f"a rebalance took {format_partitions(covered)} with unprocessed records"
-        self._force_end(end_at_revocation(self._facts(partitions)), reason)
+        self._force_end(end_at_revocation(self.facts(partitions)), reason)
 
     def _force_end(self, end: ForcedEnd, reason: str) -> None:
         """Perform ``end`` inside a revoke callback; ``reason``: of an abort."""
@@ -461,11 +387,11 @@ class TransactionSession:
 
     def on_callback_failed(self, partitions: frozenset[InputPartition], reason: str) -> None:
         """Abort the whole transaction if it covers a departing partition."""
-        self._force_end(end_after_failed_callback(self._facts(partitions)), reason)
+        self._force_end(end_after_failed_callback(self.facts(partitions)), reason)
 
     def on_departed(self, partitions: frozenset[InputPartition]) -> None:
         """Keep the positions of ``partitions``: the gate needs them to abort the transaction that contains them."""
-        if end_at_departure(self._facts(partitions)) is ForcedEnd.ABORT:
+        if end_at_departure(self.facts(partitions)) is ForcedEnd.ABORT:
             gone = partitions & self.consumer.positions.keys()
             self._fail_block(f"{format_partitions(gone)} left with records of the open transaction")
 
@@ -498,8 +424,8 @@ class TransactionSession:
         except errors.EosError as error:
             self.callback_failure.keep(error)
             if not self.state.outcome_is_pending and not isinstance(error, errors.UnknownOutcomeError):
-                self._steps.abort_reason = self._steps.abort_reason or str(error)
-                self._rewind(inside_revoke=True)
+                self.steps.abort_reason = self.steps.abort_reason or str(error)
+                self.rewind(inside_revoke=True)
                 self._lifecycle.tell(TransactionEvent.ABORT_FAILED)
             return None
 
@@ -512,7 +438,7 @@ class TransactionSession:
     def _run(self, event: TransactionEvent, steps: StepState) -> Ending:
         """Perform what follows from ``event``. A commit: FLUSH, SERVE_CALLBACKS, DECIDE, COMMIT, RECORD_COMMITTED."""
         self._emit_end()
-        self._steps = steps
+        self.steps = steps
         act = self._lifecycle.tell(event)
         while act is not Act.NOTHING:
             follows = self._acts[act](steps)
@@ -706,18 +632,18 @@ class TransactionSession:
             refused_by_group=steps.refused_by_group,
         )
         self.endings.keep_until_emitted(aborted)
-        self._rewind(inside_revoke=steps.inside_revoke)
+        self.rewind(inside_revoke=steps.inside_revoke)
         self.endings.record(Ending(Outcome.ABORTED, reason, rule, frozenset(positions)))
         self._lifecycle.tell(TransactionEvent.RECORDED)
         self._emit_end()
 
-    def _finish_recording(self) -> None:
+    def finish_recording(self) -> None:
         """Record the last end and emit its event if an exception has interrupted that; asks no broker."""
         if self.state.phase is Phase.COMMITTED:
-            self._record_committed(self._steps)
+            self._record_committed(self.steps)
         elif self.state.phase is Phase.ABORTED:
-            self._steps.inside_revoke = True  # the seeks stay due until the consumer's next call
-            self._record_aborted(self._steps)
+            self.steps.inside_revoke = True  # the seeks stay due until the consumer's next call
+            self._record_aborted(self.steps)
         self._emit_end()
 
     def _emit_end(self) -> None:
@@ -731,9 +657,9 @@ class TransactionSession:
         self._decisions.record_skip(ruling, snapshot)
         self.endings.record(Ending(Outcome.SKIPPED, ruling.reason, ruling.rule))
 
-    def _rewind(self, *, inside_revoke: bool) -> None:
+    def rewind(self, *, inside_revoke: bool) -> None:
         """Rewind to the first uncommitted record."""
-        self._steps.rewound = self.consumer.positions or self._steps.rewound
+        self.steps.rewound = self.consumer.positions or self.steps.rewound
         self.consumer.rewind(in_call=inside_revoke)
         self._clear_work()
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 from eos_client import errors
 from eos_client.clients import EosConsumer, EosProducer
 from eos_client.clients.input_events import InputEvents, MissingTopics, RefusedCredentials
+from eos_client.clients.session_close import abort_before_close
 from eos_client.clients.step_state import Ending
 from eos_client.completion import Completion
 from eos_client.config import EosConfig
@@ -530,7 +531,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         """Abort open work without raising: the error that ended the loop is the one to report, and once."""
         self._apply_endings()
         try:
-            self.session.abort_before_close(self._shutdown.reason or "the loop was closed")
+            abort_before_close(self.session, self._shutdown.reason or "the loop was closed")
         except errors.EosError as error:
             said = type(error).__name__ if str(error) == str(raised) else str(error)
             self._hook(ClientReported(client="producer", error=f"the last transaction was not aborted: {said}"))

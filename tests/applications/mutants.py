@@ -16,7 +16,7 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from eos_client.clients import transaction_block
+from eos_client.clients import session_close, transaction_block
 from eos_client.clients.block_state import INTERRUPTED, BlockState
 from eos_client.clients.dead_letters import letters_for
 from eos_client.clients.input_events import InputEvents
@@ -328,7 +328,7 @@ def _matched_topics_never_leave() -> Patch:
 
 
 def _closed_producers_end_no_block() -> Patch:
-    return mock.patch.object(TransactionSession, "prepare_producer_close", return_value=None)
+    return mock.patch.object(session_close, "prepare_producer_close", return_value=None)
 
 
 def _hooks_break_through() -> Patch:

@@ -210,7 +210,7 @@ def test_a_block_that_was_committed_before_its_end_was_interrupted_stays_committ
 def test_close_finishes_an_abort_of_held_work_that_was_interrupted(stage: Any, monkeypatch: Any) -> None:
     producer, consumer = stage.producer(), stage.subscribed()
     hold(stage, producer, consumer, 4)
-    monkeypatch.setattr(TransactionSession, "_rewind", mock.Mock(side_effect=Stopped))
+    monkeypatch.setattr(TransactionSession, "rewind", mock.Mock(side_effect=Stopped))
     with pytest.raises(Stopped):
         producer.session(consumer).abort("a rebalance took its records")
     monkeypatch.undo()
@@ -270,7 +270,7 @@ def test_a_producer_whose_close_was_interrupted_takes_no_more_blocks(stage: Any)
     producer, consumer = stage.producer(), stage.subscribed()
     hold(stage, producer, consumer, 2)
     entered = producer.transaction(consumer)
-    with mock.patch.object(TransactionSession, "_finish_recording", side_effect=Stopped), pytest.raises(Stopped):
+    with mock.patch.object(TransactionSession, "finish_recording", side_effect=Stopped), pytest.raises(Stopped):
         producer.close()
     for begin in (lambda: producer.transaction(consumer), entered.__enter__):
         with pytest.raises(

@@ -11,6 +11,7 @@ import pytest
 
 from eos_client import EosConfig, EosConsumer, EosProducer, ExactlyOnceLoop, Outcome, OutputRecord
 from eos_client.clients.block_state import BlockState
+from eos_client.clients.session_close import abort_before_close
 from eos_client.clients.transaction_session import TransactionSession
 from eos_client.observe import TransactionAborted
 from eos_client.testing import SimulatedCluster
@@ -47,7 +48,7 @@ def copy_and_break_off(stage: Any, producer: Any, consumer: Any, place: tuple[ty
 def test_an_end_that_was_interrupted_while_it_was_recorded_is_told_by_a_close(stage, closes, outcome):
     producer, consumer = stage.producer(), stage.subscribed()
     fails = outcome is Outcome.ABORTED
-    place = (TransactionSession, "_rewind" if fails else "_clear_work")
+    place = (TransactionSession, "rewind" if fails else "_clear_work")
     txn = copy_and_break_off(stage, producer, consumer, place, fails=fails)
     assert txn.outcome is None
     (consumer if closes == "consumer" else producer).close()
@@ -119,7 +120,7 @@ def test_a_held_transaction_that_is_aborted_for_a_close_leaves_nothing_for_its_r
             txn.produce(SINK, record.value())
         close_the_gate(consumer)
     assert txn.outcome is Outcome.SKIPPED
-    producer.session(consumer).abort_before_close("the loop was closed")
+    abort_before_close(producer.session(consumer), "the loop was closed")
     consumer.close()
     producer.close()
     assert stage.cluster.committed(GROUP) == {}

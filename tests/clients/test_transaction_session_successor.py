@@ -121,7 +121,7 @@ def test_a_producer_whose_abort_was_interrupted_finishes_it_before_it_serves_ano
     with suppress(_GivenUpError, StrikeError), producer.transaction(consumer):
         stage.collect(consumer, 4)
         producer.produce(SINK, b"aborted")
-        monkeypatch.setattr(TransactionSession, "_rewind", Mock(side_effect=StrikeError))
+        monkeypatch.setattr(TransactionSession, "rewind", Mock(side_effect=StrikeError))
         raise _GivenUpError
     monkeypatch.undo()
     with pytest.raises(TransactionStateError, match="its own consumer has to finish it"):
@@ -137,7 +137,7 @@ def test_only_its_own_producer_finishes_an_end_that_was_interrupted(monkeypatch,
     with suppress(_GivenUpError, StrikeError), producer.transaction(consumer):
         stage.collect(consumer, 4)
         producer.produce(SINK, b"aborted")
-        monkeypatch.setattr(TransactionSession, "_rewind", Mock(side_effect=StrikeError))
+        monkeypatch.setattr(TransactionSession, "rewind", Mock(side_effect=StrikeError))
         raise _GivenUpError
     monkeypatch.undo()
     with pytest.raises(TransactionStateError, match="only its own producer can finish it: enter the next block"):
