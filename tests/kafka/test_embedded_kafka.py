@@ -32,7 +32,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.kafka
 
 # The newest is what all other tests run on, and the conformance suite runs on 4.1.2, too.
-OTHER_VERSIONS = ["4.2.1", "4.0.0"]
+OTHER_VERSIONS = [pytest.param("4.2.1", marks=pytest.mark.soak), "4.0.0"]
 PROPERTIES = {"group.initial.rebalance.delay.ms": "250", "log.retention.hours": "7"}
 CLEAN_SHUTDOWN_S = 60.0  # what is not over by then is ended by force
 ANSWER_S = 30.0
