@@ -87,10 +87,12 @@ class ConfigurationError(EosError, ValueError):
 class ClusterUnavailableError(EosError):
     """The cluster did not answer in time: go on, or start again, when it is reachable.
 
-    The call has committed nothing, unless the message says that the outcome of the last commit is unknown: then the
-    commit was sent, and its outcome could not be read from the cluster. The same clients read the group's committed
-    offsets before they deliver or write anything else; new clients of the group start at those offsets.
+    The call has committed nothing, unless ``outcome_is_unknown``: then a commit was sent, and its outcome could not be
+    read from the cluster. The same clients read the group's committed offsets before they deliver or write anything
+    else; new clients of the group start at those offsets.
     """
+
+    outcome_is_unknown: bool = False
 
 
 class AuthenticationError(ClusterUnavailableError):

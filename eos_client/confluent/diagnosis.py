@@ -104,10 +104,12 @@ def _with_code_of(cause: EosError | None, message: str, *, refused: bool) -> Clu
 
 
 def outcome_stays_unknown(error: ClusterUnavailableError, way_out: str = _THE_GROUP_DECIDES) -> ClusterUnavailableError:
-    """Return ``error`` with a message that says: the outcome of the last commit is unknown, and ``way_out``."""
+    """Return ``error`` as one that says: the outcome of the last commit is unknown, and ``way_out``."""
     what = str(error).removesuffix(_NOTHING_WAS_COMMITTED).rstrip("; .")
     message = f"{what}; the outcome of the last commit is unknown, and {way_out}"
-    return _with_code_of(error, message, refused=isinstance(error, AuthenticationError))
+    unknown = _with_code_of(error, message, refused=isinstance(error, AuthenticationError))
+    unknown.outcome_is_unknown = True
+    return unknown
 
 
 def asking(settings: Mapping[str, Any]) -> ClusterAdmin:

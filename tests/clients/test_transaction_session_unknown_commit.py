@@ -59,6 +59,7 @@ def left_unknown(stage, producer, consumer, *, arrives, rebuilds=1, silent="Init
 
     with pytest.raises(ClusterUnavailableError, match=UNKNOWN) as raised:
         block()
+    assert raised.value.outcome_is_unknown
     assert "committed nothing" not in str(raised.value)
     assert txn.outcome is None
     assert "sent" in txn.reason

@@ -449,7 +449,9 @@ def heed_errors(loop: ExactlyOnceLoop) -> None:
     except errors.TransformError as error:
         assert_type((error.topic, error.partition, error.offset), tuple[str, int, int])
         assert_type(error.place, str | None)
-    except (errors.ClusterUnavailableError, errors.ClusterUnfitError):
+    except errors.ClusterUnavailableError as error:
+        assert_type(error.outcome_is_unknown, bool)
+    except errors.ClusterUnfitError:
         pass
     except (errors.ProducerFencedError, errors.FatalClientError):
         raise
