@@ -108,3 +108,10 @@ def test_whatever_was_committed_before_or_by_another_owner_since_the_answer_is_n
         answer = resolved(committed(p0=p0, p1=p1), P0, P1)
         assert answer is truth or (answer is None and not took_effect)
         assert resolved(committed(p1=p1), P1) in {truth, None}
+
+
+def test_each_attempt_of_a_session_has_a_token_of_its_own():
+    token = AttemptToken("ours", 7)
+    assert token.next() == AttemptToken("ours", 8)
+    assert token.next().marks_earlier(str(token))
+    assert not token.marks_earlier(str(token))

@@ -16,6 +16,7 @@ from eos_client.core.producer_recovery import (
     RecoveryRule,
     TransactionalRequest,
     clock_is_at_fault,
+    is_of_matched_topics,
     recovery_for,
 )
 
@@ -145,6 +146,26 @@ def test_a_failed_commit_took_no_effect_where_its_only_copy_was_refused_or_none_
     request_, code, flags, expected
 ):
     assert ProducerFailure(request_, code, **flags).commit_took_no_effect is expected
+
+
+@pytest.mark.parametrize(
+    ("refusal", "expected"),
+    [
+        ("Failed to commit offsets: orders(0), named[1]", False),
+        ("Failed to commit offsets: orders(0), orders[3]", True),
+        ("Failed to commit offsets: named(0)", False),
+        ("Failed to commit offsets: my-orders(0)", True),
+        ("Failed to commit offsets: my.named[0], orders[1]", True),
+        ("Unknown topic or partition", True),
+    ],
+)
+def test_refused_offsets_are_of_matched_topics_where_no_named_one_is_listed(refusal: str, expected: bool) -> None:
+    by_pattern_alone = {"orders": True, "named": False}
+    assert is_of_matched_topics(by_pattern_alone, refusal) is expected
+
+
+def test_refused_offsets_of_named_topics_are_never_those_of_matched_ones() -> None:
+    assert not is_of_matched_topics({"orders": False}, "Unknown topic or partition")
 
 
 @pytest.mark.parametrize(
