@@ -72,9 +72,9 @@ class BlockState:
         """Record that a block is entered inside the open one; returns whether it may replace the open one.
 
         It may if the open one was interrupted. That is not always known: an ``ExitStack`` may still hold the block, or
-        an exception may have struck before ``__exit__`` did anything. In doubt the first new block is refused, and a
-        second one, entered without any call in between, replaces the open block, which is aborted. If the replaced
-        block goes on after all, its writes are refused.
+        an exception may have struck before ``__exit__`` did anything. If it is not known, the first new block is
+        refused, and a second one without any call in between aborts the open block and takes its place. If the
+        replaced block goes on after all, its writes are refused.
         """
         refused, self._inner_refused = self._inner_refused, True
         return self.is_interrupted or refused

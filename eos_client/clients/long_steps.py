@@ -28,8 +28,9 @@ def while_polling(
 ) -> T:
     """Perform ``step`` with a function that it calls between two attempts: it polls, with all partitions paused.
 
-    That raises EndedMeanwhileError where the step ``is_over`` after it: a revocation that comes meanwhile resolves an
-    unknown outcome in its callback. One that comes during an abort does nothing: the abort that is under way finishes.
+    The poll raises EndedMeanwhileError if a callback has finished the step, which ``is_over`` then: a revocation
+    resolves an unknown outcome in its callback. One that comes during an abort does nothing: the abort that is under
+    way finishes.
     """
 
     def poll() -> None:

@@ -356,8 +356,8 @@ class TransactionSession:
     def commit_before_revoke(self, partitions: frozenset[InputPartition]) -> None:
         """Commit the whole transaction if it covers a departing partition: one transaction cannot be split.
 
-        With anything unprocessed it is aborted instead. Records that were taken outside a block and while no
-        transaction was open have no outputs yet and stay uncommitted (NOT_OURS).
+        With anything unprocessed it is aborted instead. Records that were consumed outside a block, while no
+        transaction was open, have no outputs: they stay uncommitted (NOT_OURS).
         """
         covered = partitions & self.consumer.positions.keys()
         reason = f"a rebalance took {format_partitions(covered)} with unprocessed records"

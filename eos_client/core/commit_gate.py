@@ -7,7 +7,7 @@ shows it. Revoked and lost are different events: revoked work is committed first
 group that assigns all revoked partitions to us again has undone the revocation, in whichever generation.
 The generation may also have moved before the callback: if the reply with an assignment is lost, a KIP-848 coordinator
 revokes it in the next epoch, and the client library reports assignment and revocation together. The epoch then moves no
-further, and the gate would stay closed: the hold limit ends that. ``NOT_OURS`` keeps out what is not assigned to us.
+further, and the gate would stay closed: the hold limit ends that. ``NOT_OURS`` refuses what is not assigned to us.
 ``RULES`` is the whole decision, first match wins; ``CommitGate.tell`` is the only way its state changes.
 """
 

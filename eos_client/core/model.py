@@ -134,7 +134,7 @@ class InputPosition(msgspec.Struct, frozen=True, gc=False):
         return InputPosition(first_offset, next_offset, self.generation, self.leader_epoch, gaps, earlier)
 
     def followed_by(self, later: InputPosition) -> InputPosition:
-        """Return both as one position; ``later`` was handed over after this one, of which it may repeat the end."""
+        """Return both as one position; ``later`` was handed over later, and may overlap the end of this one."""
         first = min(self.first_offset, later.first_offset)
         before = self.between(first, later.first_offset)
         skipped = ((self.next_offset, later.first_offset),) if self.next_offset < later.first_offset else ()

@@ -117,7 +117,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     needs_seek: bool = False
     """The library is elsewhere, so what it brings is dropped."""
     fetched_up_to: int | None = None
-    """How far records were fetched before the rewind; None once one before this offset has come."""
+    """The end of what was fetched before the rewind; None once a record before it has come: all that follow are new."""
     attempts: int = 0
     """How often in a row records came from elsewhere."""
     truncation: Misplacement | None = None

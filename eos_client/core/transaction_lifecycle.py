@@ -6,8 +6,8 @@ interrupt any step between two bytecodes. So the state always names the step tha
 the step is performed. An interrupted step needs no notice of its own: the state still names it, and ``RESUME`` says how
 it is completed. An end that was interrupted before anything was sent begins again. After a commit was sent, only its
 answer or the group's offsets show its outcome (KAFKA-17754). Every other interrupted step requires a new handle: its
-``init_transactions`` aborts whatever is open (KIP-360). For the handle itself, an interrupted call is a row of
-``RECOVERY_RULES``, which names its error; ``RESUME`` performs what that row asks for.
+``init_transactions`` aborts whatever is open (KIP-360). ``RECOVERY_RULES`` has a row for the interrupted call itself,
+which names the error of the handle; ``RESUME`` performs the action of that row.
 
 ``TRANSITIONS`` is the whole table, ``TransactionLifecycle.tell`` the only way the state changes, and an absent row is
 an error. The act in a row is what ``clients/transaction_session.py`` performs next; most acts end in another event.

@@ -398,7 +398,7 @@ class ExactlyOnceLoop(Generic[K_co, V_co]):
         return ending, brings_progress
 
     def _record_unknown_outcome(self, error: errors.UnknownOutcomeError) -> None:
-        """Report that nothing can show what became of a commit: its records are another member's by now."""
+        """Report a commit whose outcome cannot be found out, because another member has committed further since."""
         self._hook(ClientReported(client="producer", error=str(error)))
         self._apply_endings()
         self._failed.unresolved()

@@ -218,10 +218,9 @@ class Fetching:
     def _repair(self) -> None:
         """Continue every partition at the first record that was not handed over: an interrupted call may lose records.
 
-        A partition of which records were handed over is sought where the next one is; one of which records were only
-        fetched starts again at its committed offset. Of the others librdkafka may have dropped a record without
-        counting it, if an exception of a callback has interrupted the call; so its position says nothing about where
-        they start.
+        If records of a partition were handed over before, it is sought to the next one. If records were only fetched,
+        it starts again at its committed offset. If neither, the position of librdkafka is no proof of where it starts:
+        a record may have been dropped uncounted when an exception of a callback interrupted the call.
         """
         raw = self._library.raw
         self._library.check_fatal()  # its event may have been in the interrupted call

@@ -58,7 +58,7 @@ class HandleInit:
 
 
 class AbandonedInits:
-    """Whether a fence may be of our own making: an init that was abandoned without an answer explains one fence.
+    """Whether a fence may be of our own making: each init that was abandoned without an answer explains one fence.
 
     It may be a producer's own, or that of an earlier one of this process: closing a producer does not recall a request
     that is in flight. A further fence is another instance's, and so is every fence after a commit that came

@@ -199,8 +199,8 @@ def unfit_content(record: OutputRecord) -> str:
 def raised_by_signal_handler(error: BaseException, *, library_is_bare: bool = False) -> bool:
     """Whether a signal handler has raised ``error``, perhaps after the output was queued.
 
-    The innermost function of this package in its traceback tells: some modules call the application about an output,
-    or the client library, before it is queued. Where another one has called what follows, that is a handler. The client
+    The innermost function of this package in its traceback shows it. If it is in a module that calls neither the
+    application nor the client library about an output, what it has called can only be a signal handler. The client
     library's own classes count as a handler's only where it ``library_is_bare``: wrapped by instrumentation, it has
     frames of its own.
     """
