@@ -331,6 +331,10 @@ def _closed_producers_end_no_block() -> Patch:
     return mock.patch.object(session_close, "prepare_producer_close", return_value=None)
 
 
+def _blocks_commit_what_they_gave_back() -> Patch:
+    return mock.patch.object(TransactionSession, "fail_block_after_seek", _nothing)
+
+
 def _hooks_break_through() -> Patch:
     return mock.patch.object(_SafeHook, "__call__", lambda self, event: self._hook(event))
 
@@ -409,6 +413,11 @@ MUTANTS = (
         _seeks_are_undone,
         _of("gives_back", "async_exceptions", "faults", "several_polls", "stats_callback_raises"),
         seed=355,
+    ),
+    Mutant(
+        "a block that gives back all of its records commits its outputs",
+        _blocks_commit_what_they_gave_back,
+        _of("callbacks_seek"),
     ),
     Mutant("records that wait come out though their partition is paused", _paused_records_come_out, _of("keeps_alive")),
     Mutant(
