@@ -17,6 +17,7 @@ from eos_client.core.partition_events import (
     Departed,
     Fetched,
     Misplaced,
+    Passed,
     Paused,
     Processed,
     PutBack,
@@ -64,6 +65,16 @@ def test_what_was_fetched_from_a_logical_offset_is_sought_where_it_began(offset,
     """The library would look the end up again, and skip what was written since."""
     state = after(Assigned(ONLY), Chosen(P0, 10, 3), Chosen(P0, offset), Fetched((run(P0, 30, 32, 4),)), event)
     assert state.due_seeks == {P0: (30, 4)}
+
+
+def test_a_gap_before_what_was_fetched_does_not_move_the_place_that_was_chosen():
+    state = after(Assigned(ONLY), Chosen(P0, 10), Paused(ONLY), Fetched((run(P0, 12, 14),)))
+    assert state.next_offsets == {P0: 10}
+
+
+def test_offsets_without_records_do_not_place_a_partition_that_began_at_a_logical_offset():
+    state = after(Assigned(ONLY), Chosen(P0, BEGINNING), Passed((run(P0, 7, 7),)))
+    assert state.next_offsets == {P0: BEGINNING}
 
 
 def test_a_choice_ends_what_was_due():
