@@ -267,8 +267,11 @@ class EosConsumer(Consumer):
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the offset of the next record to hand over; the library's own is past records that wait here."""
-        return self.adapter.position(partitions)
+        """Return the offset of the next record to hand over; the library's own is past records that wait here.
+
+        ``OFFSET_INVALID`` where it is not known, as while the outcome of the last block is not.
+        """
+        return self.adapter.position(partitions, may_go_back=self.open_work.may_go_back)
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def pause(self, partitions: list[TopicPartition]) -> None:

@@ -101,6 +101,11 @@ class OpenWork:
         if not session.block.is_open:
             session.resolve_pending()
 
+    @property
+    def may_go_back(self) -> bool:
+        """Whether records may come again that were handed over: a block does not know its outcome yet."""
+        return self.session is not None and self.session.has_unfinished_end
+
     def refuse_inside_a_step(self, call: str) -> None:
         """Raise TransactionStateError for ``call`` while the calling thread is inside a step of the session."""
         if self.session is not None:

@@ -39,6 +39,11 @@ class InputEnds:
         ends = {partition: self._ends.get(partition) for partition in offsets}
         return frozenset(partition for partition, end in ends.items() if end is not None and offsets[partition] < end)
 
+    def beyond(self, offsets: Mapping[InputPartition, int]) -> Partitions:
+        """Return the partitions whose end lies before the one of ``offsets``; perhaps the log has ended there, too."""
+        ends = {partition: self._ends.get(partition) for partition in offsets}
+        return frozenset(partition for partition, end in ends.items() if end is not None and offsets[partition] > end)
+
     def standing_still(self, offsets: Mapping[InputPartition, int]) -> Partitions:
         """Return the partitions that are behind, with the same offset as in the last call."""
         before, self._last_seen = self._last_seen, dict(offsets)

@@ -43,13 +43,13 @@ class UntilEnd:
         return self._knows_the_ends() and self._is_read()
 
     def _knows_the_ends(self) -> bool:
-        """Look for the ends that are not known; before this member has joined, what a topic begins with is unknown."""
+        """Look for the ends that are not known. Before the first poll nothing is fetched, so brokers answer at once."""
         membership = self._consumer.membership.state
         if self._named is None:
             self._named = partitions_of(self._consumer, self._topics, _ANSWER_LIMIT_S)
-        if self._named is None or not membership.is_assigned:
+        if self._named is None:
             return False
-        return self._look_up(self._ends.lacking(self._named | membership.assigned))
+        return self._look_up(self._ends.lacking(self._named | membership.assigned)) and membership.is_assigned
 
     def _is_read(self) -> bool:
         handed = self._consumer.state.next_offsets
@@ -59,7 +59,16 @@ class UntilEnd:
         committed = self._consumer.library.committed_offsets(asked) if asked else {}
         if committed is None:
             return False
-        return self._are_passed({p: committed[p].offset if p in committed else 0 for p in asked})
+        offsets = {p: committed[p].offset if p in committed else 0 for p in asked}
+        return self._are_passed(offsets) and self._are_in_the_logs(offsets)
+
+    def _are_in_the_logs(self, offsets: Mapping[InputPartition, int]) -> bool:
+        """Whether no offset lies beyond the end of its log, as after a truncation: its owner raises that."""
+        for partition in sorted(self._ends.beyond(offsets)):
+            span = self._consumer.library.span_of(partition, _ANSWER_LIMIT_S)
+            if span is None or offsets[partition] > span[1]:
+                return False
+        return True
 
     def _are_passed(self, offsets: Mapping[InputPartition, int]) -> bool:
         if self._clock() >= self._look_again_at:  # retention may have deleted what is left
@@ -69,7 +78,7 @@ class UntilEnd:
 
     def _look_up(self, partitions: Iterable[InputPartition]) -> bool:
         for partition in sorted(partitions):
-            if (span := self._consumer.library.span_of(partition)) is None:
+            if (span := self._consumer.library.span_of(partition, _ANSWER_LIMIT_S)) is None:
                 return False
             self._ends.record(partition, *span)
         return True

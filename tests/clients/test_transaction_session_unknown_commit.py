@@ -5,7 +5,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from eos_client import EosConfig, ExactlyOnceLoop, Outcome, OutputRecord
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
@@ -83,6 +83,16 @@ def test_an_application_that_goes_on_with_the_same_clients_writes_nothing_twice(
     assert len(stage.named("transaction_aborted")) == (0 if arrives else 1)
     assert sum(event.records_in for event in stage.named("transaction_committed")) == 4
     assert producer.counters.committed == len(stage.named("transaction_committed"))
+
+
+@BOTH_WAYS
+def test_while_the_outcome_is_unknown_so_is_the_position(stage, arrives):
+    """The records of the block may come again, and whoever would seek to a position behind them would skip them."""
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    left_unknown(stage, producer, consumer, arrives=arrives)
+    assert {place.offset for place in consumer.position(consumer.assignment())} == {OFFSET_INVALID}
+    stage.copy_the_rest(producer, consumer)
+    assert [place.offset for place in consumer.position(consumer.assignment())] == [2, 2]
 
 
 @BOTH_WAYS

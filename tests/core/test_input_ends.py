@@ -62,3 +62,9 @@ def test_what_is_behind_stands_still_where_its_offset_was_the_same_at_the_last_l
     assert ends.standing_still({FIRST: 1, SECOND: 2}) == {FIRST}
     assert ends.standing_still({FIRST: 5, SECOND: 2}) == {SECOND}
     assert ends.standing_still({FIRST: 5, SECOND: 2}) == {SECOND}
+
+
+def test_an_offset_behind_the_end_may_be_beyond_the_end_of_the_log() -> None:
+    ends = ends_of(first=(0, 5), second=(7, 7))
+    assert ends.beyond({FIRST: 6, SECOND: 30}) == {FIRST}
+    assert ends.beyond({FIRST: 5, SECOND: 7}) == frozenset()

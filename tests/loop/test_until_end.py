@@ -219,6 +219,23 @@ def test_it_stops_only_when_a_closed_gate_has_let_the_commit_pass(simulated_clus
     assert (job.written, job.offsets()) == (numbers(1), {0: 1})
 
 
+@EVERY_PROTOCOL
+def test_an_offset_beyond_the_end_of_the_log_is_no_end(simulated_cluster, protocol):
+    """A log that was truncated: the owner of the partition raises that, and no member takes it for read."""
+    job = BatchJob(simulated_cluster, protocol, transform=slow(simulated_cluster), partitions=2)
+    job.load(3)
+    job.load(300, partition=1)
+
+    def revoke(event: Any) -> None:
+        if isinstance(event, PartitionsAssigned) and not job.events(PartitionsRevoked):
+            simulated_cluster.revoke(("orders", 1))
+
+    job.hears = revoke
+    simulated_cluster.after(60.0, lambda: commit_elsewhere(simulated_cluster, 1, 400))
+    assert not job.read_to_the_end()
+    assert job.reason == "the loop does not end"
+
+
 def test_ends_that_cannot_be_read_are_asked_for_again(simulated_cluster):
     job = BatchJob(simulated_cluster)
     job.load(3)

@@ -271,13 +271,16 @@ class ConfluentConsumer:
             self.table.tell(chosen)
         self.table.resume_due()
 
-    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the offset of the next record to hand over; the library's own is past records that wait here."""
+    def position(self, partitions: list[TopicPartition], *, may_go_back: bool) -> list[TopicPartition]:
+        """Return the offset of the next record to hand over; the library's own is past records that wait here.
+
+        OFFSET_INVALID where it is not known, as where records that were handed over ``may_go_back``.
+        """
         positions: list[TopicPartition] = self.library.raw.position(partitions)
         state = self.table.state
         for position in positions:
             shown = state.shown_offset(input_partition(position), position.offset)
-            position.offset = OFFSET_INVALID if shown is None else shown
+            position.offset = OFFSET_INVALID if shown is None or may_go_back else shown
         return positions
 
     def pause(self, partitions: list[TopicPartition]) -> None:

@@ -193,10 +193,13 @@ class LibraryConsumer:
         span = self.span_of(partition)
         return None if span is None else span[1]
 
-    def span_of(self, partition: InputPartition) -> tuple[int, int] | None:
-        """Return the offset of the first record of the log, and `end_of`; None if no broker answers."""
+    def span_of(self, partition: InputPartition, timeout_s: float = _STABLE_TIMEOUT_S) -> tuple[int, int] | None:
+        """Return the offset of the first record of the log, and `end_of`; None if no broker answers.
+
+        A broker answers a connection in turn, so the answer may wait for a fetch (``fetch.wait.max.ms``).
+        """
         try:
-            watermarks = self.raw.get_watermark_offsets(TopicPartition(*partition), _STABLE_TIMEOUT_S)
+            watermarks = self.raw.get_watermark_offsets(TopicPartition(*partition), timeout_s)
         except KafkaException:
             return None
         return None if watermarks is None else (int(watermarks[0]), int(watermarks[1]))
