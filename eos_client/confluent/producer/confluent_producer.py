@@ -35,6 +35,7 @@ from eos_client.confluent.producer.output_arguments import (
     named_arguments,
 )
 from eos_client.confluent.producer.registration import Registration
+from eos_client.confluent.signal_handlers import is_of_a_handler
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
 from eos_client.core.model import WITHOUT_A_FENCE, InputPositions, ProducerLimits
@@ -351,6 +352,10 @@ class ConfluentProducer:
             try:
                 return write(*args, **kwargs)
             except BufferError as full:
+                if is_of_a_handler(full):  # the output may be queued
+                    raise self.calls.must_abort(
+                        f"a signal handler has interrupted produce(). {_ABORT_AND_CONTINUE}"
+                    ) from full
                 if was_empty:
                     raise larger_than_queue() from full
                 now = self._clock()

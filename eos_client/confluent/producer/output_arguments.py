@@ -19,6 +19,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from eos_client.confluent.callback_guard import CallbackGuard
+from eos_client.confluent.signal_handlers import is_of_a_handler
 from eos_client.core.output_topics import TOPIC_NAME_RULE, is_topic_name
 from eos_client.errors import repr_of, text_of
 from eos_client.ports import OutputRecord
@@ -102,12 +103,13 @@ def _partition(partition: Any) -> Any:
 
 
 def _whole(name: str, given: Any) -> int:
+    why: TypeError | None = None
     if not isinstance(given, bool):
         try:
             return operator.index(given)
-        except TypeError:
-            pass
-    raise TypeError(f"{name} must be a whole number, not {repr_of(given)[:_SHOWN_MAX]}")
+        except TypeError as error:
+            why = error
+    raise TypeError(f"{name} must be a whole number, not {repr_of(given)[:_SHOWN_MAX]}") from why
 
 
 def _timestamp(timestamp_ms: Any) -> Any:
@@ -199,11 +201,13 @@ def unfit_content(record: OutputRecord) -> str:
 def raised_by_signal_handler(error: BaseException, *, library_is_bare: bool = False) -> bool:
     """Whether a signal handler has raised ``error``, perhaps after the output was queued.
 
-    The innermost function of this package in its traceback shows it. If it is in a module that calls neither the
-    application nor the client library about an output, what it has called can only be a signal handler. The client
-    library's own classes count as a handler's only where it ``library_is_bare``: wrapped by instrumentation, it has
-    frames of its own.
+    A handler that is installed is known by its frame. If it was replaced meanwhile, the innermost function of this
+    package in the traceback shows it: if that is in a module that calls neither the application nor the client library
+    about an output, what it has called can only be a signal handler. The client library's own classes count as a
+    handler's only where it ``library_is_bare``: wrapped by instrumentation, it has frames of its own.
     """
+    if is_of_a_handler(error):
+        return True
     if isinstance(error, (KafkaException, BufferError)) and not library_is_bare:
         return False
     names = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
