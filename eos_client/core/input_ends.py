@@ -7,7 +7,7 @@ that is killed are read by those that wait. Records that are written later are n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from eos_client.core.model import InputPartition, Partitions
 
@@ -22,7 +22,7 @@ class InputEnds:
     @property
     def to_be_committed(self) -> Partitions:
         """The partitions that have something to read before their end."""
-        return frozenset(partition for partition, end in self._ends.items() if end is not None)
+        return frozenset(self._ends_of(self._ends))
 
     def lacking(self, partitions: Partitions) -> Partitions:
         """Return those of ``partitions`` whose end is not known yet; forgets the ends of all others."""
@@ -36,13 +36,14 @@ class InputEnds:
 
     def behind(self, offsets: Mapping[InputPartition, int]) -> Partitions:
         """Return the partitions whose end lies behind the one of ``offsets`` that is theirs."""
-        ends = {partition: self._ends.get(partition) for partition in offsets}
-        return frozenset(partition for partition, end in ends.items() if end is not None and offsets[partition] < end)
+        return frozenset(p for p, end in self._ends_of(offsets).items() if offsets[p] < end)
 
     def beyond(self, offsets: Mapping[InputPartition, int]) -> Partitions:
         """Return the partitions whose end lies before the one of ``offsets``; perhaps the log has ended there, too."""
-        ends = {partition: self._ends.get(partition) for partition in offsets}
-        return frozenset(partition for partition, end in ends.items() if end is not None and offsets[partition] > end)
+        return frozenset(p for p, end in self._ends_of(offsets).items() if offsets[p] > end)
+
+    def _ends_of(self, partitions: Iterable[InputPartition]) -> dict[InputPartition, int]:
+        return {p: end for p in partitions if (end := self._ends.get(p)) is not None}
 
     def standing_still(self, offsets: Mapping[InputPartition, int]) -> Partitions:
         """Return the partitions that are behind, with the same offset as in the last call."""
