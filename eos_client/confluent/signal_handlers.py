@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import traceback
 from functools import partial
 from types import CodeType
 from typing import Any
@@ -14,11 +15,8 @@ def is_of_a_handler(error: BaseException | None) -> bool:
     seen: set[int] = set()
     while error is not None and id(error) not in seen and codes:
         seen.add(id(error))
-        trace = error.__traceback__
-        while trace is not None:
-            if trace.tb_frame.f_code in codes:
-                return True
-            trace = trace.tb_next
+        if any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__)):
+            return True
         error = error.__cause__ or error.__context__
     return False
 
