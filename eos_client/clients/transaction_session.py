@@ -411,7 +411,7 @@ class TransactionSession:
 
     def fail_block_after_seek(self) -> None:
         """Let a block end as ABORTED that has given back all of its records by ``seek`` and has written outputs."""
-        if self.block.gave_back and self.outputs.are_unfinished and not self.consumer.state.has_unprocessed_work:
+        if self.block.gave_back and self.outputs.are_unfinished and self.consumer.state.has_given_all_back:
             self.fail_next_block(
                 f"seek() has given back all records of this block, the last ones of {self.block.gave_back}, and its "
                 "outputs would be written again"

@@ -95,9 +95,9 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         return bool(self.unprocessed) and bool(self.positions)
 
     @property
-    def has_unprocessed_work(self) -> bool:
-        """Whether records were handed over, and not given back, that are not known to be processed yet."""
-        return any(self.gives_back(partition, BEGINNING) for partition in self.unprocessed)
+    def has_given_all_back(self) -> bool:
+        """Whether no record is left that was handed over and is not known to be processed yet."""
+        return not any(self.gives_back(partition, BEGINNING) for partition in self.unprocessed)
 
     def gives_back(self, partition: InputPartition, offset: int) -> bool:
         """Whether unprocessed work of ``partition`` comes again if it goes back to ``offset``."""
