@@ -69,7 +69,7 @@ class ThreadOwnership:
             self._owner = threading.current_thread()
             self._shared = False
 
-    def begin_call(self, method: str, *, claims: bool) -> AbstractContextManager[None]:
+    def admission(self, method: str, *, claims: bool) -> AbstractContextManager[None]:
         """Admit the calling thread for one call, or raise WrongThreadError."""
         return _Admission(self, method, claims=claims)
 
@@ -183,7 +183,7 @@ class NeverBuilt:
     def __init__(self, message: str) -> None:
         self._message = message
 
-    def begin_call(self, method: str, *, claims: bool) -> AbstractContextManager[None]:  # noqa: ARG002  # as in ThreadOwnership
+    def admission(self, method: str, *, claims: bool) -> AbstractContextManager[None]:  # noqa: ARG002  # as in ThreadOwnership
         """Raise ClientClosedError, which is the RuntimeError that confluent_kafka raises; ``close`` does nothing."""
         if method == "close":
             return nullcontext()
@@ -194,7 +194,7 @@ class NeverBuilt:
         """Raise ClientClosedError for ``method`` of a part; AttributeError for what ``help()`` and mocks look for."""
         if method.startswith("_"):
             raise AttributeError(method)
-        return self.begin_call(method, claims=False)
+        return self.admission(method, claims=False)
 
 
 class _Owned(Protocol):
@@ -237,7 +237,7 @@ def owned(
             try:
                 if ownership.is_owned_by_caller:
                     return method(self, *args, **kwargs)
-                with ownership.begin_call(name, claims=claims):
+                with ownership.admission(name, claims=claims):
                     return method(self, *args, **kwargs)
             finally:
                 marks.stack = outside
