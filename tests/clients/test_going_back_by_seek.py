@@ -11,7 +11,6 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET
 from eos_client import Outcome
 from eos_client.errors import InputPositionError
 from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
-from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
 
 RECORDS = 3
@@ -85,11 +84,7 @@ def test_a_plain_commit_covers_nothing_that_was_given_back(stage, clients):
 def test_records_of_a_held_transaction_stay_in_it(stage, clients):
     """Their outputs are in the transaction, so taking their offsets out of it would double them."""
     producer, consumer = clients
-    with producer.transaction(consumer) as txn:
-        for message in stage.collect(consumer, RECORDS):
-            txn.produce(SINK, message.value())
-        close_the_gate(consumer)
-    assert txn.outcome is Outcome.SKIPPED
+    stage.hold(producer, consumer, RECORDS)
     seek(consumer, 1)
     seek(consumer, RECORDS)
     stage.cluster.rebalance()
@@ -154,10 +149,7 @@ def test_a_block_with_outputs_that_gives_back_all_of_its_records_is_aborted(stag
 
 def test_a_block_that_gives_back_all_of_its_records_beside_held_ones_is_aborted(stage, clients):
     producer, consumer = clients
-    with producer.transaction(consumer) as txn:
-        (message,) = stage.collect(consumer, 1)
-        txn.produce(SINK, message.value())
-        close_the_gate(consumer)
+    stage.hold(producer, consumer, 1)
     with producer.transaction(consumer) as txn:
         (message,) = stage.collect(consumer, 1)
         txn.produce(SINK, message.value())

@@ -23,7 +23,7 @@ ERRORS = [TypeError, ValueError, OverflowError, UnicodeError, BufferError]
 
 @pytest.fixture
 def alarm() -> Iterator[Callable[[type[Exception]], None]]:
-    """Install a handler that raises what it was told, once."""
+    """Install a handler that raises what it was told."""
     before = signal.getsignal(signal.SIGUSR1)
 
     def install(kind: type[Exception]) -> None:
@@ -36,7 +36,7 @@ def alarm() -> Iterator[Callable[[type[Exception]], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def once_signalled(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+def signalled_in(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
     """Let the signal arrive when the function of that name has returned, the third time."""
     original, calls = getattr(owner, name), count(1)
 
@@ -63,7 +63,7 @@ def test_the_block_is_aborted_and_nothing_lost_or_doubled(monkeypatch, alarm, ki
     stage = SimulatedStage(records=3)
     producer, consumer = stage.producer(), stage.subscribed()
     alarm(kind)
-    once_signalled(monkeypatch, owner, name)
+    signalled_in(monkeypatch, owner, name)
     with producer.transaction(consumer) as txn:
         for record in stage.collect(consumer, 6):
             with suppress(OutputRefusedError):  # as an application may
