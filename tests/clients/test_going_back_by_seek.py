@@ -147,6 +147,17 @@ def test_a_block_with_outputs_that_gives_back_all_of_its_records_is_aborted(stag
     assert stage.outputs == stage.inputs
 
 
+def test_a_block_of_outputs_alone_is_committed_after_one_that_gave_back_its_records(stage, clients):
+    producer, consumer = clients
+    with producer.transaction(consumer):
+        stage.collect(consumer, RECORDS)
+        seek(consumer, 0)
+    with producer.transaction(consumer) as txn:
+        txn.produce(SINK, b"alone")
+    assert txn.outcome is Outcome.COMMITTED
+    assert stage.outputs == [b"alone"]
+
+
 def test_a_block_that_gives_back_all_of_its_records_beside_held_ones_is_aborted(stage, clients):
     producer, consumer = clients
     stage.hold(producer, consumer, 1)
