@@ -90,7 +90,7 @@ class CallGuard:
 
     def refuse_transaction_by_hand(self, ours: TransactionState) -> None:
         """Raise TransactionStateError for a block while a transaction is open that is not ``ours``."""
-        if self._producer.calls.has_open_transaction and not ours.has_begun:
+        if self._producer.calls.state.can_end_transaction and not ours.has_begun:
             raise misplaced_call(
                 "a block while the transaction that begin_transaction() of "
                 f"{self._producer.library.transactional_id!r} began is open: it would be torn apart. End it by "

@@ -25,6 +25,7 @@ from eos_client.confluent.serialisation import Serializers
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, counts_as_call, owned
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
+from eos_client.core.producer_states import OffsetsAreFenced
 from eos_client.observe import Counters, EventHook, log_event, safe_hook
 from eos_client.ports import Clock
 
@@ -167,7 +168,7 @@ class EosProducer(Producer):
         adapter = consumer.adapter
         if self.transactional_id:  # without one there is no time-out yet
             check_transaction_timeout(self.adapter.library.settings, adapter.gate.settings, self.limits)
-        self.adapter.calls.record_fenced_offsets()  # from its first transaction on, which sends them only at its end
+        self.adapter.calls.tell(OffsetsAreFenced())  # from its first transaction on, which sends them only at its end
         session = self._session
         if session is None or session.consumer is not adapter:
             check_ids_in_transactions(adapter.settings)
@@ -208,7 +209,7 @@ class EosProducer(Producer):
         What delivery callbacks raise meanwhile is raised at the end; repeating the call before the first transaction
         does nothing.
         """
-        if self.adapter.calls.blocking_error is None:
+        if self.adapter.calls.state.refusal is None:
             self._refuse_beside_block("init_transactions()")
         self.adapter.init_transactions(timeout)
 

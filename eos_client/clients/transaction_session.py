@@ -280,7 +280,7 @@ class TransactionSession:
         are treated as after an abort, and the group's offsets are read again to see whether it took effect. Raises
         errors that a retry cannot fix.
         """
-        is_in_transaction = self.state.has_begun or self.producer.calls.has_begun
+        is_in_transaction = self.state.has_begun or self.producer.calls.state.is_in_transaction
         is_closed = self._is_closing or self.is_over
         if is_closed or is_in_transaction or self._has_unreported_end or self.call_guard.is_working:
             return "the producer was closed" if is_closed else "another transaction is open, or is being ended"
@@ -469,7 +469,7 @@ class TransactionSession:
             self.consumer.require_open()
             self.producer.begin_transaction()
         except errors.EosError:
-            if not self.producer.calls.has_open_transaction:  # else a signal handler has raised it
+            if not self.producer.calls.state.can_end_transaction:  # else a signal handler has raised it
                 self._lifecycle.tell(TransactionEvent.NOT_BEGUN)
             raise
         return TransactionEvent.BEGUN
@@ -528,7 +528,7 @@ class TransactionSession:
             steps.unanswered = error
             return TransactionEvent.UNANSWERED
         except errors.EosError as error:
-            if not calls.commit_took_no_effect:  # RESUME reads its outcome from the group's offsets (KAFKA-17754)
+            if not calls.state.commit_took_no_effect:  # RESUME reads its outcome from the group's offsets (KAFKA-17754)
                 raise
             if isinstance(error, (errors.AbortableError, errors.RebuildProducerError)):
                 return steps.fail(error)
@@ -545,8 +545,10 @@ class TransactionSession:
 
     def _send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, token: AttemptToken) -> None:
         offsets, names = offsets_to_send(positions, str(token)), self.consumer.membership.state.names
-        self.producer.calls.by_pattern_alone = {p.topic: not names(p.topic) for p in positions}
-        self.producer.send_offsets_to_transaction(offsets, snapshot.group_metadata, is_gated=True)
+        by_pattern_alone = {partition.topic: not names(partition.topic) for partition in positions}
+        self.producer.send_offsets_to_transaction(
+            offsets, snapshot.group_metadata, is_gated=True, by_pattern_alone=by_pattern_alone
+        )
 
     def _resolve_outcome(self, steps: StepState) -> TransactionEvent | None:
         """Resolve the commit's outcome from the group's offsets; errors but UnknownOutcomeError leave it open."""

@@ -351,7 +351,7 @@ class SlotAttempt:
         if producer is None:
             return
         try:
-            if producer.calls.has_open_transaction:
+            if producer.calls.state.can_end_transaction:
                 producer.abort_transaction(_ABORT_LIMIT_S)
         except errors.EosError:
             pass  # the next init_transactions of this slot ends it

@@ -37,6 +37,7 @@ from eos_client.core.model import GroupGeneration, Outcome
 from eos_client.core.partition_events import Chosen, WorkTakenBack
 from eos_client.core.partition_row import PartitionRow
 from eos_client.core.partition_states import ConsumerState
+from eos_client.core.producer_states import ProducerState
 from eos_client.core.record_runs import Run, take
 from eos_client.errors import AbortableError, TransformError
 from eos_client.loop.record_failures import FailedRecords
@@ -103,7 +104,7 @@ def _processed_at_once() -> Patch:
 
 @contextlib.contextmanager
 def _commits_after_a_failure() -> Iterator[None]:
-    forgiven = mock.patch.object(BoundedCalls, "transaction_failure", property(_nothing))
+    forgiven = mock.patch.object(ProducerState, "transaction_failure", property(_nothing))
     with forgiven, mock.patch.object(BlockState, "fail", return_value=None):
         yield
 

@@ -29,6 +29,7 @@ from eos_client.core.model import Outcome
 from eos_client.core.partition_events import Aborted, Committed, Departed, WorkLost
 from eos_client.core.partition_row import PartitionRow
 from eos_client.core.partition_states import ConsumerState, next_state
+from eos_client.core.producer_states import Registered
 from eos_client.core.record_runs import Run
 from eos_client.core.transaction_lifecycle import TransactionEvent
 from eos_client.errors import EosError
@@ -107,9 +108,9 @@ def _aborts_unanswered_commit() -> Patch:
     def ask(self: Any, *_: Any) -> Outcome:
         handle = self._producer
         with contextlib.suppress(EosError):
-            handle.calls.mark_outcome_known()
+            handle.calls.tell(Registered())
             handle.abort_transaction(2.0)
-        handle.calls.mark_outcome_known()
+        handle.calls.tell(Registered())
         return Outcome.ABORTED
 
     return mock.patch.object(CommitOutcomes, "resolve_commit_outcome", ask)

@@ -289,7 +289,7 @@ def test_an_unknown_outcome_stays_unknown_where_the_close_that_tells_so_is_inter
 
     def commit_and_stop(*arguments: Any, **options: Any) -> None:
         commit(*arguments, **options)
-        producer.adapter.calls.mark_interrupted(TransactionalRequest.COMMIT)
+        producer.adapter.calls.begin_call(TransactionalRequest.COMMIT)
         raise Stopped
 
     txn = producer.transaction(consumer)

@@ -275,7 +275,7 @@ def test_wherever_an_exception_strikes_a_producer_the_next_rebuild_gives_a_handl
         assert copying.cluster.values("out")[-1] == f"{number}".encode(), strike.struck
 
 
-_REPLACING = {"_replace_handle", "abandon_handle", "start", "forget_transaction"}
+_REPLACING = {"_replace_handle", "abandon_handle", "start"}
 
 
 class ReplacementStrike(StepStrike):

@@ -135,7 +135,7 @@ def test_an_answered_init_is_not_ended_by_a_younger_producer(handles):
     older.init_transactions(PATIENCE_S)
     younger.init_transactions(PATIENCE_S)
     assert not handles[0].closed.is_set()
-    assert older.adapter.calls.transaction_failure is None
+    assert older.adapter.calls.state.transaction_failure is None
 
 
 @pytest.mark.parametrize("other", [{"transactional_id": "u"}, {"servers": "elsewhere"}], ids=["id", "cluster"])

@@ -36,6 +36,7 @@ from eos_client.core.error_codes import OVERDUE, REFUSED_BY_GROUP
 from eos_client.core.leader_epochs import Misplacement
 from eos_client.core.model import InputPartition
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest
+from eos_client.core.producer_states import Began
 
 R = TransactionalRequest
 ABORTABLE = {"txn_requires_abort": True}
@@ -489,7 +490,7 @@ def test_a_call_that_is_refused_for_an_undelivered_output_is_named_for_why_it_wa
     with EosProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "transactional.id": "id"}) as producer:
         adapter = producer.adapter
         adapter.library.last_errors.watching_deliveries(None)(KafkaError(reported), message)
-        adapter.calls.record_begin()
+        adapter.calls.tell(Began(0.0))
         error = adapter.calls.record_failure(request_, KafkaException(refused))
     assert isinstance(error, named_for)
     assert "the last undelivered output, to out[0]" in str(error)

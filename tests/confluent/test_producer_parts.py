@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import EosProducer
 from eos_client.clients.transaction_outputs import write_by
-from eos_client.confluent.failures.producer_failures import NotInitialisedError
+from eos_client.confluent.failures.producer_failures import not_registered_error
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.producer.library_producer import LibraryProducer
@@ -18,6 +18,14 @@ from eos_client.confluent.producer.registration import Registration, _sent_twice
 from eos_client.confluent.thread_ownership import ThreadOwnership
 from eos_client.core.model import UNJOINED, InputPartition, InputPosition, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
+from eos_client.core.producer_states import (
+    Began,
+    CallAnswered,
+    Ended,
+    HandleFinished,
+    HandleSuspected,
+    HandleUnregistered,
+)
 from eos_client.errors import (
     AbortableError,
     ClientClosedError,
@@ -171,50 +179,50 @@ def test_an_init_whose_connection_was_lost_may_explain_a_fence(stage, losses):
 
 def test_a_finished_handle_takes_no_calls_and_says_why(started):
     why = RebuildProducerError("broken")
-    started.calls.block_calls(why)
+    started.calls.tell(HandleFinished(why))
     with pytest.raises(RebuildProducerError) as raised:
         started.calls.require_usable()
     assert raised.value is why
-    assert started.calls.transaction_failure is why
+    assert started.calls.state.transaction_failure is why
     assert not started.library.init.is_resumable
 
 
 def test_a_handle_without_an_init_still_serves_until_it_is_gone(started):
-    started.calls.block_until_registered("t", resumable=True)
+    started.calls.tell(HandleUnregistered(not_registered_error("t")))
     started.calls.require_serving()
     started.library.abandon_handle()
-    with pytest.raises(NotInitialisedError):
+    with pytest.raises(RebuildProducerError, match="is not registered"):
         started.calls.require_serving()
 
 
 def test_a_call_is_marked_as_interrupted_until_its_end_is_booked(started):
-    started.calls.record_begin()
+    started.calls.tell(Began(0.0))
     started.calls.run(TransactionalRequest.COMMIT, lambda: None, 1.0)
-    assert started.calls.may_have_ended
-    assert not started.calls.has_open_transaction
-    started.calls.record_end(TransactionalRequest.COMMIT)
-    assert started.calls.blocking_error is None
-    assert started.calls.began_at is None
+    assert started.calls.state.may_have_ended
+    assert not started.calls.state.can_end_transaction
+    started.calls.tell(Ended(TransactionalRequest.COMMIT))
+    assert started.calls.state.refusal is None
+    assert started.calls.state.transaction is None
 
 
 def test_a_commit_took_no_effect_before_it_is_sent_and_in_the_transaction_after_it(started):
-    started.calls.record_begin()
-    assert started.calls.commit_took_no_effect
+    started.calls.tell(Began(0.0))
+    assert started.calls.state.commit_took_no_effect
     started.calls.run(TransactionalRequest.COMMIT, lambda: None, 1.0)
-    started.calls.mark_outcome_known()
-    assert not started.calls.commit_took_no_effect
-    started.calls.record_end(TransactionalRequest.COMMIT)
-    assert not started.calls.commit_took_no_effect, "it has ended the transaction"
-    started.calls.record_begin()
-    assert started.calls.commit_took_no_effect
+    started.calls.tell(CallAnswered())
+    assert not started.calls.state.commit_took_no_effect
+    started.calls.tell(Ended(TransactionalRequest.COMMIT))
+    assert not started.calls.state.commit_took_no_effect, "it has ended the transaction"
+    started.calls.tell(Began(0.0))
+    assert started.calls.state.commit_took_no_effect
 
 
 def test_a_failed_call_of_a_transaction_is_remembered_as_why_it_can_only_be_aborted(started):
-    started.calls.record_begin()
-    failure = started.calls.with_effect(AbortableError("on purpose"))
-    assert started.calls.transaction_failure is failure
-    started.calls.record_end(TransactionalRequest.ABORT)
-    assert started.calls.transaction_failure is None
+    started.calls.tell(Began(0.0))
+    failure = started.calls.must_abort("on purpose")
+    assert started.calls.state.transaction_failure is failure
+    started.calls.tell(Ended(TransactionalRequest.ABORT))
+    assert started.calls.state.transaction_failure is None
 
 
 # -- its registration --------------------------------------------------------------------------------------------------
@@ -242,7 +250,7 @@ def test_a_rebuild_leaves_the_handle_and_initialises_another_one(started):
 
 def test_a_rebuild_tells_why_and_gives_nobody_an_order(started):
     started.registration.init_transactions(LIMIT_S)
-    started.calls.block_calls(_sent_twice("b-0", log_understood=True))
+    started.calls.tell(HandleSuspected(_sent_twice("b-0", log_understood=True)))
     started.registration.rebuild(LIMIT_S)
     (event,) = started.events
     assert event.reason.endswith("could still end the next transaction (KAFKA-17754).")
@@ -273,9 +281,9 @@ def producer(stage: ProducerParts) -> Iterator[ConfluentProducer]:
 def test_a_transaction_is_open_until_its_commit_is_answered(producer, stage):
     producer.init_transactions()
     producer.begin_transaction()
-    assert producer.calls.has_open_transaction
+    assert producer.calls.state.can_end_transaction
     producer.commit_transaction(1.0)
-    assert producer.calls.may_have_ended
+    assert producer.calls.state.may_have_ended
     assert stage.raws[0].asked[:3] == ["init_transactions", "begin_transaction", "commit_transaction"]
 
 
@@ -294,7 +302,7 @@ def test_the_offsets_that_are_sent_have_the_metadata_and_where_it_is_known_the_e
 def test_a_transaction_that_can_only_be_aborted_is_not_committed_and_says_why(producer, stage):
     producer.init_transactions()
     producer.begin_transaction()
-    failure = producer.calls.with_effect(AbortableError("on purpose"))
+    failure = producer.calls.must_abort("on purpose")
     with pytest.raises(AbortableError) as raised:
         producer.commit_transaction(1.0)
     assert raised.value is failure
@@ -309,7 +317,7 @@ def test_what_is_no_output_is_refused_and_nothing_is_queued(producer, stage):
 
 def test_the_loop_gets_the_client_librarys_own_produce_while_the_handle_is_usable(producer, stage):
     assert producer.raw_produce == stage.raws[0].produce
-    producer.calls.block_until_registered("t", resumable=True)
+    producer.calls.tell(HandleUnregistered(not_registered_error("t")))
     with pytest.raises(RebuildProducerError):
         producer.raw_produce  # noqa: B018
 

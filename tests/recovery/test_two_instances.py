@@ -224,7 +224,7 @@ def test_an_older_loop_that_stood_still_beyond_its_transactions_time_out_takes_t
     assert stall.door.reached.wait(GATE_S)
     newer = pair.start(**short)
     adapter = older.loop._producer.adapter
-    began_at = adapter.calls.began_at
+    began_at = adapter.calls.state.transaction.began_at_s
     wait_for(
         lambda: adapter._clock() - began_at > adapter.library.transaction_timeout_s,
         "the older transaction to be older than its time-out",

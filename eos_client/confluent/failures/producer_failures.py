@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from confluent_kafka import KafkaError, KafkaException
 
 from eos_client import errors
-from eos_client.confluent.failures.kafka_errors import FromKafka, kafka_error, make_kafka_error, with_cause
+from eos_client.confluent.failures.kafka_errors import kafka_error, make_kafka_error, with_cause
 from eos_client.core.error_codes import OUTPUT_TOO_LARGE, RECORD_REFUSED, REFUSED_FOR_SIZE, WRITING_FORBIDDEN
 from eos_client.core.producer_recovery import ProducerFailure, RecoveryAction, TransactionalRequest, recovery_for
 
@@ -147,15 +147,13 @@ def must_abort(message: str) -> errors.AbortableError:
     return make_kafka_error(errors.AbortableError, KafkaError._STATE, message, txn_requires_abort=True)
 
 
-class NotInitialisedError(FromKafka, errors.RebuildProducerError):
-    """The handle serves what needs no transaction; the next init_transactions() continues or replaces it."""
-
-    def __init__(self, transactional_id: str) -> None:
-        message = (
-            f"transactional.id {transactional_id!r} is not registered: the last init_transactions() or rebuild did not "
-            "succeed, or an asynchronous exception interrupted it. Call init_transactions()."
-        )
-        super().__init__(KafkaError(KafkaError._CONFLICT, message, retriable=True), message)
+def not_registered_error(transactional_id: str) -> errors.RebuildProducerError:
+    """Return the error of a handle that needs `init_transactions`: that continues with it, or replaces it."""
+    message = (
+        f"transactional.id {transactional_id!r} is not registered: the last init_transactions() or rebuild did not "
+        "succeed, or an asynchronous exception interrupted it. Call init_transactions()."
+    )
+    return make_kafka_error(errors.RebuildProducerError, KafkaError._CONFLICT, message, retriable=True)
 
 
 def not_transactional(request: TransactionalRequest, error: KafkaError | None = None) -> errors.TransactionStateError:

@@ -7,6 +7,7 @@ transaction sessions and the loop hold this producer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from confluent_kafka import KafkaException, TopicPartition
@@ -40,6 +41,7 @@ from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
 from eos_client.core.model import WITHOUT_A_FENCE, InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
+from eos_client.core.producer_states import Began, CallAnswered, Ended, HandleFinished, OffsetsAreFenced, OffsetsFollow
 from eos_client.errors import EosError, TransactionStateError
 from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
 from eos_client.ports import Clock
@@ -101,7 +103,6 @@ class ConfluentProducer:
         self._hook = safe_hook(hook)
         self._clock = clock
         self._may_look_up_partitions = may_look_up_partitions
-        self._losses_before_offsets: int | None = None
         self.flush_share = 0.0
         self.library = LibraryProducer(
             settings, factory_or(CONFLUENT_KAFKA.producer, factory), clock, shortest_timeout_s, generate_id=generate_id
@@ -145,8 +146,7 @@ class ConfluentProducer:
         """Begin a transaction; sends nothing."""
         calls, library = self.calls, self.library
         calls.serve(0)
-        calls.require_usable()
-        calls.mark_interrupted(TransactionalRequest.BEGIN)
+        calls.begin_call(TransactionalRequest.BEGIN)
         try:
             library.raw.begin_transaction()
         except EosError:  # of a signal handler: the transaction may have begun
@@ -158,36 +158,45 @@ class ConfluentProducer:
         library.init.end_freshness()
         library.log.begin_transaction()
         library.times_given.clear()
-        self._losses_before_offsets, self.flush_share = None, 0.0
+        self.flush_share = 0.0
         library.last_errors.begin_transaction()
-        calls.record_begin()
+        calls.tell(Began(self._clock()))
 
     @owned()
     def send_offsets_to_transaction(
-        self, positions: Any, group_metadata: Any, timeout: float = -1, /, *, is_gated: bool = False
+        self,
+        positions: Any,
+        group_metadata: Any,
+        timeout: float = -1,
+        /,
+        *,
+        is_gated: bool = False,
+        by_pattern_alone: Mapping[str, bool] = MappingProxyType({}),
     ) -> None:
         """Add input offsets to the transaction, fenced by the group (KIP-447).
 
-        Unless the gate has judged ``group_metadata``, raises AbortableError where they name no member.
+        ``by_pattern_alone``: for each of their topics, whether only a pattern has matched it. Unless the gate has
+        judged ``group_metadata``, raises AbortableError where they name no member.
         """
         if not is_gated:
             self._require_member(group_metadata)
         self._refuse_overtaken_offsets()
+        self.calls.tell(OffsetsFollow(self.library.log.connections.losses, by_pattern_alone))
         limit_s = timeout if timeout >= 0 else self.limits.commit_timeout_s
         raw = self.library.raw
-        self.calls.record_fenced_offsets()
+        self.calls.tell(OffsetsAreFenced())
         self.calls.run(
             TransactionalRequest.SEND_OFFSETS,
             lambda: raw.send_offsets_to_transaction(positions, group_metadata, limit_s),
             limit_s,
             lambda: _of_group(group_metadata),
         )
-        self.calls.mark_outcome_known()
+        self.calls.tell(CallAnswered())
 
     def _require_member(self, group_metadata: Any) -> None:
         generation = decode(group_metadata)
         # Without an open transaction the client library refuses the call, whatever the metadata are.
-        if self.calls.has_begun and generation is not None and not generation.is_active_member:
+        if self.calls.state.is_in_transaction and generation is not None and not generation.is_active_member:
             raise self.calls.must_abort(
                 f"the group metadata names no member ({generation}): {WITHOUT_A_FENCE}. Subscribe, poll until "
                 "partitions are assigned, and read the metadata then."
@@ -196,10 +205,9 @@ class ConfluentProducer:
     def _refuse_overtaken_offsets(self) -> None:
         """Refuse more offsets after a lost connection."""
         self.calls.drain_events()
-        connections = self.library.log.connections
-        if self._losses_before_offsets is None:
-            self._losses_before_offsets = connections.losses
-        elif connections.overtakes_offsets(self._losses_before_offsets):
+        transaction = self.calls.state.transaction
+        before = None if transaction is None else transaction.losses_before_offsets
+        if before is not None and self.library.log.connections.overtakes_offsets(before):
             raise self.calls.must_abort(
                 f"a connection of transactional.id {self.library.transactional_id!r} was lost since this "
                 "transaction's first offsets were sent: a late copy of them could take back those that follow "
@@ -227,7 +235,7 @@ class ConfluentProducer:
             raise not_transactional(request)
         limit_s = timeout if timeout >= 0 else self.limits.commit_timeout_s
         if request is TransactionalRequest.COMMIT:
-            if (failure := self.calls.transaction_failure) is not None:
+            if (failure := self.calls.state.transaction_failure) is not None:
                 raise failure
             # Here and not inside the call, so that delivery callbacks run in the caller's thread. A session has flushed
             # already; an application that commits by hand may not have.
@@ -236,7 +244,9 @@ class ConfluentProducer:
             limit_s = max(FLUSH_SLICE_S, limit_s - (self._clock() - began_at))
         ended = getattr(self.library.raw, request.value)
         self.calls.run(request, lambda: ended(limit_s), limit_s)
-        self.calls.record_end(request)
+        if request is TransactionalRequest.COMMIT:
+            self.library.abandoned_inits.record_commit()
+        self.calls.tell(Ended(request))
         self.registration.block_after_lost_connection()
         if not keeps_handle:
             self.registration.rebuild_after_lost_connection(self.limits.recovery_timeout_s)
@@ -253,8 +263,8 @@ class ConfluentProducer:
 
     def queue(self, topic: str, *args: Any, **kwargs: Any) -> None:
         """Queue a record as ``produce`` does, for a caller that owns the producer."""
-        if self.calls.blocking_error is not None:
-            raise self.calls.blocking_error
+        if self.calls.state.refusal is not None:
+            raise self.calls.state.refusal
         library = self.library
         if not UNCHANGEABLE.issuperset(map(type, args[:_CONTENTS])):
             args = (*map(as_written, args[:_CONTENTS]), *args[_CONTENTS:])
@@ -270,7 +280,7 @@ class ConfluentProducer:
             if not (is_unknown and self._queued_after_asking(topic, args, kwargs, described)):
                 self.calls.raise_failure(TransactionalRequest.PRODUCE, exception, described)
         except (TypeError, ValueError, OverflowError) as error:
-            if self.calls.has_begun and is_fit(topic, args, kwargs):
+            if self.calls.state.is_in_transaction and is_fit(topic, args, kwargs):
                 raise self.calls.must_abort(
                     f"a signal handler has interrupted produce(), and nothing shows whether the output"
                     f"{describe_output(topic, args, kwargs)} was queued. {_ABORT_AND_CONTINUE}"
@@ -423,7 +433,7 @@ class ConfluentProducer:
     def _refuse_implicit_acks(self) -> None:
         self.calls.serve(0)  # the client library's log
         library = self.library
-        if library.log.implicit_ack and self.calls.has_begun:
+        if library.log.implicit_ack and self.calls.state.is_in_transaction:
             raise self.calls.must_abort(
                 f"outputs of transactional.id {library.transactional_id!r} were acknowledged only implicitly, and the "
                 f"broker may have refused them (confluent-kafka-go #921): {library.log.implicit_ack}. "
@@ -454,10 +464,10 @@ class ConfluentProducer:
         library = self.library
         library.guard.begin_close()
         try:
-            if library.raw is not None and not library.transactional_id and self.calls.blocking_error is None:
+            if library.raw is not None and not library.transactional_id and self.calls.state.refusal is None:
                 self._flush(-1)
         finally:
-            self.calls.block_calls(closed_error(library.transactional_id))
+            self.calls.tell(HandleFinished(closed_error(library.transactional_id)))
             library.release_id()
         if report := library.guard.take_report():
             self._hook(ClientReported(client="producer", error=report))

@@ -16,10 +16,12 @@ from confluent_kafka import KafkaError, KafkaException, libversion
 from eos_client import errors
 from eos_client.confluent.diagnosis import never_answered, unreachable, why_init_failed
 from eos_client.confluent.failures.kafka_errors import NamedError, kafka_error, make_kafka_error
+from eos_client.confluent.failures.producer_failures import not_registered_error
 from eos_client.confluent.first_contact import FirstContact
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest
+from eos_client.core.producer_states import HandlePhase, HandleReplaced, HandleSuspected, HandleUnregistered, Registered
 from eos_client.observe import Counters, EventHook, ProducerRebuilt
 
 _INIT_ATTEMPT_MIN_S = 0.01
@@ -64,7 +66,6 @@ class Registration:
         self._clock = calls.clock
         self._attempt_s = attempt_s
         self._deadline_s = math.inf
-        self._connection_lost: errors.EosError | None = None
         self._was_registered = False
 
     def init_transactions(self, limit_s: float) -> None:
@@ -73,41 +74,47 @@ class Registration:
         began_at = self._clock()
         if not self.library.transactional_id:
             self._become_transactional(limit_s)
-        elif self._calls.blocking_error is not None and not self.library.init.is_resumable:
+        elif self._calls.state.refusal is not None and not self.library.init.is_resumable:
             self._replace_handle()
         self._initialise(max(0.0, limit_s - (self._clock() - began_at)))
 
     def _refuse_when_over(self) -> None:
-        if isinstance(self._calls.blocking_error, (errors.ClientClosedError, errors.ProducerFencedError)):
-            raise self._calls.blocking_error
+        if self._calls.state.is_over:
+            self._calls.require_usable()
 
     def _become_transactional(self, limit_s: float) -> None:
         # After a fatal error it is unknown whether the records produced so far were delivered.
-        if isinstance(self._calls.blocking_error, errors.FatalClientError):
-            raise self._calls.blocking_error
-        if self._calls.blocking_error is None and (left := self._calls.flush(limit_s)):
+        if isinstance(self._calls.state.refusal, errors.FatalClientError):
+            raise self._calls.state.refusal
+        if self._calls.state.refusal is None and (left := self._calls.flush(limit_s)):
             message = (
                 f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
                 "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
             )
             raise make_kafka_error(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)
         settings = self.library.settings_with_id()
-        self._calls.block_until_registered(settings["transactional.id"])
+        self._unregister(settings["transactional.id"])
         self.library.take_settings(settings)
         self._ownership.end_sharing()
         self._replace_handle()
 
+    def _unregister(self, transactional_id: str) -> None:
+        """Let the handle take no transactional calls; its init is not continued."""
+        self._calls.tell(HandleUnregistered(not_registered_error(transactional_id)))
+        self.library.init.end_attempts()
+
     def _replace_handle(self) -> None:
         """Replace the handle, which takes no calls until its init has succeeded; an interrupted step is done again."""
-        self._calls.block_until_registered(self.library.transactional_id)
-        self._calls.forget_transaction()  # first: this is not run again once the next handle is in use
+        # First: this is not run again once the next handle is in use.
+        self._calls.tell(HandleReplaced(not_registered_error(self.library.transactional_id)))
+        self.library.init.end_attempts()
         self.library.abandon_handle()
         self.library.start()
 
     def _initialise(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         library = self.library
-        if library.init.is_resumable and self._calls.blocking_error is None:
-            self._calls.block_until_registered(library.transactional_id, resumable=True)
+        if library.init.is_resumable and self._calls.state.refusal is None:
+            self._calls.tell(HandleUnregistered(not_registered_error(library.transactional_id)))
         if library.thread.is_real:  # in a simulated cluster, instances stand for processes
             self._release_other_handles()
             library.abandoned_inits.take_from_process(library.registration_key)
@@ -129,7 +136,7 @@ class Registration:
         self._was_registered = True
         library.abandoned_inits.record_init()
         library.init.mark_answered()
-        self._calls.mark_outcome_known()
+        self._calls.tell(Registered())
 
     def _initialise_within(self, contact: FirstContact, meanwhile: Callable[[], None]) -> None:
         def prepare_next(_: tenacity.RetryCallState) -> None:
@@ -182,7 +189,7 @@ class Registration:
         the producer.
         """
         if self.library.init.is_unanswered and not self.library.guard.is_running():
-            self._calls.block_until_registered(self.library.transactional_id)
+            self._unregister(self.library.transactional_id)
             self.library.release_id()
 
     def rebuild(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -192,7 +199,7 @@ class Registration:
         or was interrupted is continued. ``meanwhile`` is called between two attempts; what it raises interrupts this.
         """
         self._refuse_when_over()
-        began_at, error = self._clock(), self._calls.blocking_error
+        began_at, error = self._clock(), self._calls.state.refusal
         age_s, old = self._calls.transaction_age_s, self.library.identity
         if not self.library.init.is_resumable:
             self._replace_handle()
@@ -217,18 +224,18 @@ class Registration:
         unreported.
         """
         self._calls.drain_events()
-        return self.library.log.connections.may_have_sent_twice() or self._calls.blocking_error is not None
+        return self.library.log.connections.may_have_sent_twice() or self._calls.state.refusal is not None
 
     def block_after_lost_connection(self) -> None:
         """Use the handle no more if a request of it may be in flight: `rebuild_after_lost_connection` fences that."""
-        if self.may_have_sent_twice and self._calls.recovers_from_own_fence and self._calls.blocking_error is None:
+        if self.may_have_sent_twice and self._calls.recovers_from_own_fence and self._calls.state.refusal is None:
             library = self.library
-            self._connection_lost = _sent_twice(library.transactional_id, log_understood=library.log.understood)
-            self._calls.block_calls(self._connection_lost)
+            refusal = _sent_twice(library.transactional_id, log_understood=library.log.understood)
+            self._calls.tell(HandleSuspected(refusal))
 
     def rebuild_after_lost_connection(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Replace the handle if it was given up for that. What was confirmed stays confirmed, even if this fails."""
-        if self._connection_lost is not None and self._calls.blocking_error is self._connection_lost:
+        if self._calls.state.phase is HandlePhase.SUSPECT:
             with suppress(errors.EosError):
                 self.rebuild(limit_s, meanwhile)
 

@@ -1,0 +1,320 @@
+"""What is true of a producer's handle and of its open transaction, as one immutable value.
+
+Theory of operation. `next_state` is the only way `ProducerState` changes, and the adapter replaces its state by one
+assignment. An asynchronous exception may strike anywhere. So the state shows a call whose repetition could do harm
+*before* it is made (`HandlePhase.CALLING`), and shows so until the call's outcome is recorded: whoever finds that phase
+knows that the call was interrupted, and that nothing shows what it has done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from eos_client import errors
+from eos_client.core.model import UnexpectedEventError
+from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
+
+_FINISHING = (
+    errors.RebuildProducerError,
+    errors.UnknownOutcomeError,
+    errors.ProducerFencedError,
+    errors.FatalClientError,
+)
+"""The errors after which the handle takes no more calls."""
+
+
+class HandlePhase(Enum):
+    """Which calls the handle takes."""
+
+    USABLE = "usable"
+    """Every call."""
+    CALLING = "calling"
+    """None: a call is under way, or was interrupted before its outcome was recorded."""
+    UNREGISTERED = "unregistered"
+    """Those that need no transaction: ``init_transactions`` comes next."""
+    SUSPECT = "suspect"
+    """None: all is confirmed, but a late copy of a request could end the next transaction (KAFKA-17754)."""
+    FINISHED = "finished"
+    """None: ``init_transactions`` builds another handle, unless the producer is over."""
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that has begun and whose end is not recorded."""
+
+    began_at_s: float
+    failure: errors.AbortableError | None = None
+    """The first error after which it can only be aborted."""
+    commit_may_take_effect: bool = False
+    """A commit was sent and not refused."""
+    losses_before_offsets: int | None = None
+    """How many connections had been lost when its first offsets were sent; None before that."""
+    by_pattern_alone: Mapping[str, bool] = {}
+    """For each topic whose offsets were sent last, whether only a pattern has matched it."""
+
+
+class ProducerState(NamedTuple):
+    """``refusal``: the error of a call that the handle does not take; None while it takes every call."""
+
+    phase: HandlePhase = HandlePhase.USABLE
+    refusal: errors.EosError | None = None
+    transaction: OpenTransaction | None = None
+    group_fenced: bool = False
+    """The transactions carry offsets that a group's membership fences (KIP-447)."""
+    losses_before_call: int = 0
+    """How many connections had been lost when the last call began."""
+    last_failure: ProducerFailure | None = None
+    """The last failed call since the last commit."""
+
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction has begun whose end is not recorded, even if this handle cannot end it."""
+        return self.transaction is not None
+
+    @property
+    def can_end_transaction(self) -> bool:
+        """Whether this handle could still commit or abort the transaction that has begun."""
+        return self.transaction is not None and self.phase is HandlePhase.USABLE
+
+    @property
+    def may_have_ended(self) -> bool:
+        """Whether the transaction that has begun may have been ended, whatever the last call has raised.
+
+        True after an asynchronous exception while the end was under way, or between the end and the return.
+        """
+        return self.transaction is None or self.phase is HandlePhase.CALLING
+
+    @property
+    def commit_took_no_effect(self) -> bool:
+        """Whether for certain no commit of the open transaction was sent, or all that were sent were refused."""
+        transaction = self.transaction
+        return not self.may_have_ended and transaction is not None and not transaction.commit_may_take_effect
+
+    @property
+    def transaction_failure(self) -> errors.AbortableError | errors.RebuildProducerError | None:
+        """The error after which the open transaction can only be aborted, kept until the abort.
+
+        If the handle must be rebuilt first, also the reason why no transaction can be begun.
+        """
+        if isinstance(self.refusal, errors.RebuildProducerError):
+            return self.refusal
+        return None if self.transaction is None else self.transaction.failure
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no other handle may follow: the producer was closed, or a newer instance has its id."""
+        return isinstance(self.refusal, (errors.ClientClosedError, errors.ProducerFencedError))
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegins:
+    """``request`` is about to be made; ``interruption`` is the error that holds if it is interrupted."""
+
+    request: TransactionalRequest
+    interruption: errors.EosError
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
+class InitBegins:
+    """``init_transactions`` is about to be requested; repeating it does no harm."""
+
+    losses: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFollow:
+    """Offsets of these topics are about to be sent."""
+
+    losses: int
+    by_pattern_alone: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnswered:
+    """The call under way has returned, and changes nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """``request`` has failed with ``error``.
+
+    ``failure``: as the recovery table sees it; None for an error that has its name already. ``finishes_handle``: the
+    handle takes no more calls, whatever the class of the error says.
+    """
+
+    request: TransactionalRequest
+    error: errors.EosError
+    commit_took_no_effect: bool
+    failure: ProducerFailure | None = None
+    finishes_handle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MustAbort:
+    """The transaction cannot be committed, for a reason of our own."""
+
+    error: errors.AbortableError
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """``init_transactions`` has succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A transaction has begun."""
+
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """``request`` has ended the transaction."""
+
+    request: TransactionalRequest
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsAreFenced:
+    """From now on the transactions carry offsets that a group's membership fences."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandleSuspected:
+    """The handle has ended its transaction, and may have sent a request twice."""
+
+    refusal: errors.EosError
+
+
+@dataclass(frozen=True, slots=True)
+class HandleUnregistered:
+    """The handle needs ``init_transactions`` before its next transaction."""
+
+    refusal: errors.EosError
+
+
+@dataclass(frozen=True, slots=True)
+class HandleReplaced:
+    """Another handle follows. Its ``init_transactions`` ends the transaction of the one before (KIP-360)."""
+
+    refusal: errors.EosError
+
+
+@dataclass(frozen=True, slots=True)
+class HandleFinished:
+    """The handle takes no more calls."""
+
+    refusal: errors.EosError
+
+
+ProducerEvent = (
+    CallBegins
+    | InitBegins
+    | OffsetsFollow
+    | CallAnswered
+    | CallFailed
+    | MustAbort
+    | Registered
+    | Began
+    | Ended
+    | OffsetsAreFenced
+    | HandleSuspected
+    | HandleUnregistered
+    | HandleReplaced
+    | HandleFinished
+)
+
+
+def next_state(state: ProducerState, event: ProducerEvent) -> ProducerState:
+    """Return the state after ``event``. Pure; every change of a producer's state is a case here."""
+    change = _CHANGES.get(type(event))
+    if change is None:
+        raise UnexpectedEventError(f"{event!r} is not an event of a producer")
+    return change(state, event)
+
+
+def _call_begins(state: ProducerState, event: CallBegins) -> ProducerState:
+    state = state._replace(phase=HandlePhase.CALLING, refusal=event.interruption, losses_before_call=event.losses)
+    if event.request is TransactionalRequest.COMMIT:
+        return _with_transaction(state, commit_may_take_effect=True)
+    return state
+
+
+def _offsets_follow(state: ProducerState, event: OffsetsFollow) -> ProducerState:
+    if state.transaction is None:  # the client library refuses the call
+        return state
+    before = state.transaction.losses_before_offsets
+    losses = event.losses if before is None else before
+    return _with_transaction(state, losses_before_offsets=losses, by_pattern_alone=event.by_pattern_alone)
+
+
+def _call_answered(state: ProducerState, _: object) -> ProducerState:
+    if state.phase is not HandlePhase.CALLING:  # meanwhile, a signal handler has closed the producer
+        return state
+    return state._replace(phase=HandlePhase.USABLE, refusal=None)
+
+
+def _call_failed(state: ProducerState, event: CallFailed) -> ProducerState:
+    state = _call_answered(state, event)
+    if event.failure is not None:
+        state = state._replace(last_failure=event.failure)
+    if event.request is TransactionalRequest.COMMIT and event.commit_took_no_effect:
+        state = _with_transaction(state, commit_may_take_effect=False)
+    if event.finishes_handle or isinstance(event.error, _FINISHING):
+        return _finished(state, event.error)
+    if isinstance(event.error, errors.AbortableError):
+        return _must_abort(state, MustAbort(event.error))
+    if isinstance(event.error, errors.ClusterUnfitError):
+        # The client library itself refuses every later call, with this reason.
+        return _with_transaction(state, failure=None)
+    return state
+
+
+def _must_abort(state: ProducerState, event: MustAbort) -> ProducerState:
+    known = state.transaction and state.transaction.failure
+    return _with_transaction(state, failure=known or event.error)
+
+
+def _began(state: ProducerState, event: Began) -> ProducerState:
+    return _call_answered(state, event)._replace(transaction=OpenTransaction(event.at_s))
+
+
+def _ended(state: ProducerState, event: Ended) -> ProducerState:
+    state = _call_answered(state, event)._replace(transaction=None)
+    return state._replace(last_failure=None) if event.request is TransactionalRequest.COMMIT else state
+
+
+def _finished(state: ProducerState, refusal: errors.EosError) -> ProducerState:
+    return state._replace(phase=HandlePhase.FINISHED, refusal=refusal)
+
+
+def _unregistered(state: ProducerState, event: HandleUnregistered | HandleReplaced) -> ProducerState:
+    return state._replace(phase=HandlePhase.UNREGISTERED, refusal=event.refusal)
+
+
+def _with_transaction(state: ProducerState, **changes: Any) -> ProducerState:
+    if state.transaction is None:
+        return state
+    return state._replace(transaction=state.transaction._replace(**changes))
+
+
+_CHANGES: Mapping[type, Callable[[ProducerState, Any], ProducerState]] = {
+    CallBegins: _call_begins,
+    InitBegins: lambda state, event: state._replace(losses_before_call=event.losses),
+    OffsetsFollow: _offsets_follow,
+    CallAnswered: _call_answered,
+    CallFailed: _call_failed,
+    MustAbort: _must_abort,
+    Registered: lambda state, _: state._replace(phase=HandlePhase.USABLE, refusal=None),
+    Began: _began,
+    Ended: _ended,
+    OffsetsAreFenced: lambda state, _: state._replace(group_fenced=True),
+    HandleSuspected: lambda state, event: state._replace(phase=HandlePhase.SUSPECT, refusal=event.refusal),
+    HandleUnregistered: _unregistered,
+    HandleReplaced: lambda state, event: _unregistered(state, event)._replace(transaction=None),
+    HandleFinished: lambda state, event: _finished(state, event.refusal),
+}

@@ -1,0 +1,224 @@
+"""The state of a producer: every event in every state that events can lead to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from eos_client import errors
+from eos_client.core.model import UnexpectedEventError
+from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
+from eos_client.core.producer_states import (
+    Began,
+    CallAnswered,
+    CallBegins,
+    CallFailed,
+    Ended,
+    HandleFinished,
+    HandlePhase,
+    HandleReplaced,
+    HandleSuspected,
+    HandleUnregistered,
+    InitBegins,
+    MustAbort,
+    OffsetsAreFenced,
+    OffsetsFollow,
+    ProducerEvent,
+    ProducerState,
+    Registered,
+    next_state,
+)
+
+R = TransactionalRequest
+INTERRUPTED = errors.RebuildProducerError("interrupted")
+UNANSWERED = errors.UnknownOutcomeError("interrupted")
+ABORTABLE, LATER = errors.AbortableError("abort"), errors.AbortableError("a later one")
+CLOSED, UNFIT = errors.ClientClosedError("closed"), errors.ClusterUnfitError("unfit")
+FENCED, FATAL = errors.ProducerFencedError("fenced"), errors.FatalClientError("fatal")
+NOT_REGISTERED, SENT_TWICE = errors.RebuildProducerError("no init"), errors.RebuildProducerError("sent twice")
+FAILURE = ProducerFailure(R.SEND_OFFSETS, "ILLEGAL_GENERATION")
+
+EVENTS: tuple[ProducerEvent, ...] = (
+    CallBegins(R.BEGIN, INTERRUPTED, 0),
+    CallBegins(R.SEND_OFFSETS, INTERRUPTED, 1),
+    CallBegins(R.COMMIT, UNANSWERED, 1),
+    CallBegins(R.ABORT, INTERRUPTED, 1),
+    InitBegins(0),
+    OffsetsFollow(0, {"t": True}),
+    OffsetsFollow(1, {"t": False}),
+    CallAnswered(),
+    CallFailed(R.SEND_OFFSETS, ABORTABLE, commit_took_no_effect=True, failure=FAILURE),
+    CallFailed(R.COMMIT, LATER, commit_took_no_effect=True),
+    CallFailed(R.COMMIT, UNANSWERED, commit_took_no_effect=False),
+    CallFailed(R.ABORT, INTERRUPTED, commit_took_no_effect=True),
+    CallFailed(R.PRODUCE, UNFIT, commit_took_no_effect=True),
+    CallFailed(R.ABORT, UNFIT, commit_took_no_effect=True, finishes_handle=True),
+    CallFailed(R.INIT, FENCED, commit_took_no_effect=True),
+    CallFailed(R.INIT, FATAL, commit_took_no_effect=True),
+    MustAbort(ABORTABLE),
+    Registered(),
+    Began(1.0),
+    Ended(R.COMMIT),
+    Ended(R.ABORT),
+    OffsetsAreFenced(),
+    HandleSuspected(SENT_TWICE),
+    HandleUnregistered(NOT_REGISTERED),
+    HandleReplaced(NOT_REGISTERED),
+    HandleFinished(CLOSED),
+)
+
+
+def explored() -> list[tuple[ProducerState, ProducerEvent, ProducerState]]:
+    """Return each state that any events lead to, with each event and what follows."""
+    found, waiting, steps = {repr(ProducerState())}, [ProducerState()], []
+    while waiting:
+        state = waiting.pop()
+        for event in EVENTS:
+            after = next_state(state, event)
+            steps.append((state, event, after))
+            if repr(after) not in found:
+                found.add(repr(after))
+                waiting.append(after)
+    return steps
+
+
+STEPS = explored()
+
+
+def after(*events: ProducerEvent) -> ProducerState:
+    state = ProducerState()
+    for event in events:
+        state = next_state(state, event)
+    return state
+
+
+def test_every_event_is_tried_and_only_they_are_known():
+    assert {type(event) for event in EVENTS} == set(ProducerEvent.__args__)
+    with pytest.raises(UnexpectedEventError, match="not an event of a producer"):
+        next_state(ProducerState(), "committed")  # type: ignore[arg-type]
+
+
+def test_a_handle_refuses_calls_with_a_reason_or_takes_all():
+    for _, event, state in STEPS:
+        assert (state.refusal is None) is (state.phase is HandlePhase.USABLE), event
+
+
+def test_an_interrupted_call_is_seen_until_something_else_is_known():
+    for state, event, following in STEPS:
+        if state.phase is HandlePhase.CALLING and following.phase is not HandlePhase.CALLING:
+            assert not isinstance(event, (InitBegins, OffsetsFollow, MustAbort, OffsetsAreFenced)), event
+
+
+def test_only_an_answer_makes_a_handle_that_refuses_calls_usable():
+    for state, event, following in STEPS:
+        if state.phase is not HandlePhase.USABLE and following.phase is HandlePhase.USABLE:
+            of_a_call = isinstance(event, (CallAnswered, CallFailed, Began, Ended))
+            assert isinstance(event, Registered) or (of_a_call and state.phase is HandlePhase.CALLING), event
+
+
+def test_a_closed_producer_stays_closed_whatever_its_call_answers():
+    for state, event, following in STEPS:
+        if state.refusal is CLOSED and isinstance(event, (CallAnswered, Began, Ended, MustAbort, OffsetsFollow)):
+            assert following.refusal is CLOSED, event
+
+
+def test_a_commit_of_no_known_effect_is_never_said_to_have_none():
+    """Until the next transaction; a refusal of the very commit shows that it had none."""
+    for state, event, following in STEPS:
+        if following.commit_took_no_effect and not state.commit_took_no_effect:
+            is_refusal = isinstance(event, CallFailed) and event.commit_took_no_effect
+            is_answer = isinstance(event, (CallAnswered, CallFailed, Registered))
+            had_no_commit = state.transaction is not None and not state.transaction.commit_may_take_effect
+            leaves_calling = is_answer or isinstance(event, (HandleSuspected, HandleUnregistered, HandleFinished))
+            assert isinstance(event, Began) or is_refusal or (had_no_commit and leaves_calling), event
+
+
+def test_a_transaction_lasts_until_its_end_or_the_next_handle():
+    for state, event, following in STEPS:
+        if state.is_in_transaction and not following.is_in_transaction:
+            assert isinstance(event, (Ended, HandleReplaced)), event
+        if following.is_in_transaction and not state.is_in_transaction:
+            assert isinstance(event, Began), event
+
+
+def test_the_first_reason_to_abort_stays_until_the_transaction_ends():
+    state = after(Began(1.0), MustAbort(ABORTABLE), CallFailed(R.PRODUCE, LATER, commit_took_no_effect=True))
+    assert state.transaction_failure is ABORTABLE
+    assert next_state(state, Ended(R.ABORT)).transaction_failure is None
+    assert after(MustAbort(ABORTABLE)).transaction_failure is None, "nothing is open"
+
+
+def test_where_the_cluster_is_unfit_the_library_itself_gives_the_reason():
+    state = after(Began(1.0), MustAbort(ABORTABLE), CallFailed(R.PRODUCE, UNFIT, commit_took_no_effect=True))
+    assert state.transaction_failure is None
+    assert state.can_end_transaction
+
+
+@pytest.mark.parametrize("error", [INTERRUPTED, UNANSWERED, FENCED, FATAL])
+def test_these_errors_finish_the_handle(error: errors.EosError):
+    state = after(Began(1.0), CallBegins(R.COMMIT, UNANSWERED, 0), CallFailed(R.COMMIT, error, False))
+    assert (state.phase, state.refusal) == (HandlePhase.FINISHED, error)
+    assert state.is_in_transaction
+    assert not state.can_end_transaction
+
+
+def test_an_error_may_finish_the_handle_whatever_its_class():
+    state = after(CallFailed(R.ABORT, UNFIT, commit_took_no_effect=True, finishes_handle=True))
+    assert (state.phase, state.refusal) == (HandlePhase.FINISHED, UNFIT)
+
+
+def test_a_handle_that_must_be_rebuilt_says_so_instead_of_the_abort():
+    assert after(Began(1.0), MustAbort(ABORTABLE), HandleSuspected(SENT_TWICE)).transaction_failure is SENT_TWICE
+    assert after(Began(1.0), MustAbort(ABORTABLE), HandleFinished(CLOSED)).transaction_failure is ABORTABLE
+
+
+@pytest.mark.parametrize(("refusal", "is_over"), [(CLOSED, True), (FENCED, True), (FATAL, False), (INTERRUPTED, False)])
+def test_no_handle_follows_after_a_close_or_a_fence(refusal: errors.EosError, is_over: bool):
+    assert after(HandleFinished(refusal)).is_over is is_over
+
+
+def test_a_sent_commit_may_have_ended_the_transaction_until_it_is_answered():
+    state = after(Began(1.0), CallBegins(R.COMMIT, UNANSWERED, 0))
+    assert state.may_have_ended
+    assert not state.commit_took_no_effect
+    refused = next_state(state, CallFailed(R.COMMIT, LATER, commit_took_no_effect=True))
+    assert not refused.may_have_ended
+    assert refused.commit_took_no_effect
+    assert not next_state(state, CallAnswered()).commit_took_no_effect, "an answer that is no refusal"
+    assert next_state(refused, Began(2.0)).commit_took_no_effect
+
+
+def test_losses_count_from_the_first_offsets_and_patterns_are_of_the_last():
+    state = after(Began(1.0), OffsetsFollow(2, {"t": True}), OffsetsFollow(3, {"u": False}))
+    assert state.transaction is not None
+    assert state.transaction.losses_before_offsets == 2
+    assert state.transaction.by_pattern_alone == {"u": False}
+    assert after(OffsetsFollow(2, {"t": True})).transaction is None
+
+
+@pytest.mark.parametrize("event", [CallBegins(R.ABORT, INTERRUPTED, 4), InitBegins(4)])
+def test_each_call_counts_the_losses_before_it(event: Any):
+    assert after(event).losses_before_call == 4
+
+
+def test_the_last_failure_is_known_until_a_commit():
+    failed = after(CallFailed(R.SEND_OFFSETS, ABORTABLE, commit_took_no_effect=True, failure=FAILURE))
+    assert failed.last_failure is FAILURE
+    assert next_state(failed, CallFailed(R.COMMIT, LATER, commit_took_no_effect=True)).last_failure is FAILURE
+    assert next_state(failed, Ended(R.ABORT)).last_failure is FAILURE
+    assert next_state(failed, Ended(R.COMMIT)).last_failure is None
+
+
+def test_offsets_stay_fenced_by_the_group_once_they_are():
+    assert not after(Began(1.0)).group_fenced
+    assert all(following.group_fenced for state, _, following in STEPS if state.group_fenced)
+    assert after(OffsetsAreFenced()).group_fenced
+
+
+def test_the_next_handle_has_no_transaction_and_one_without_an_init_may():
+    replaced = after(Began(1.0), HandleReplaced(NOT_REGISTERED))
+    assert (replaced.phase, replaced.transaction) == (HandlePhase.UNREGISTERED, None)
+    unregistered = after(Began(1.0), HandleUnregistered(NOT_REGISTERED))
+    assert (unregistered.phase, unregistered.is_in_transaction) == (HandlePhase.UNREGISTERED, True)
+    assert after(HandleUnregistered(NOT_REGISTERED), Registered()) == ProducerState()
