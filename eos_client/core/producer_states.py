@@ -252,14 +252,14 @@ def _offsets_follow(state: ProducerState, event: OffsetsFollow) -> ProducerState
     return _with_transaction(state, losses_before_offsets=losses, by_pattern_alone=event.by_pattern_alone)
 
 
-def _call_answered(state: ProducerState, _: object) -> ProducerState:
+def _answered(state: ProducerState) -> ProducerState:
     if state.phase is not HandlePhase.CALLING:  # meanwhile, a signal handler has closed the producer
         return state
     return state._replace(phase=HandlePhase.USABLE, refusal=None)
 
 
 def _call_failed(state: ProducerState, event: CallFailed) -> ProducerState:
-    state = _call_answered(state, event)
+    state = _answered(state)
     if event.failure is not None:
         state = state._replace(last_failure=event.failure)
     if event.request is TransactionalRequest.COMMIT and event.commit_took_no_effect:
@@ -280,11 +280,11 @@ def _must_abort(state: ProducerState, event: MustAbort) -> ProducerState:
 
 
 def _began(state: ProducerState, event: Began) -> ProducerState:
-    return _call_answered(state, event)._replace(transaction=OpenTransaction(event.at_s))
+    return _answered(state)._replace(transaction=OpenTransaction(event.at_s))
 
 
 def _ended(state: ProducerState, event: Ended) -> ProducerState:
-    state = _call_answered(state, event)._replace(transaction=None)
+    state = _answered(state)._replace(transaction=None)
     return state._replace(last_failure=None) if event.request is TransactionalRequest.COMMIT else state
 
 
@@ -306,7 +306,7 @@ _CHANGES: Mapping[type, Callable[[ProducerState, Any], ProducerState]] = {
     CallBegins: _call_begins,
     InitBegins: lambda state, event: state._replace(losses_before_call=event.losses),
     OffsetsFollow: _offsets_follow,
-    CallAnswered: _call_answered,
+    CallAnswered: lambda state, _: _answered(state),
     CallFailed: _call_failed,
     MustAbort: _must_abort,
     Registered: lambda state, _: state._replace(phase=HandlePhase.USABLE, refusal=None),

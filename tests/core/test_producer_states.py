@@ -24,6 +24,7 @@ from eos_client.core.producer_states import (
     MustAbort,
     OffsetsAreFenced,
     OffsetsFollow,
+    OpenTransaction,
     ProducerEvent,
     ProducerState,
     Registered,
@@ -69,7 +70,10 @@ EVENTS: tuple[ProducerEvent, ...] = (
 )
 
 
-def explored() -> list[tuple[ProducerState, ProducerEvent, ProducerState]]:
+Steps = list[tuple[ProducerState, ProducerEvent, ProducerState]]
+
+
+def explored() -> Steps:
     """Return each state that any events lead to, with each event and what follows."""
     found, waiting, steps = {repr(ProducerState())}, [ProducerState()], []
     while waiting:
@@ -83,7 +87,9 @@ def explored() -> list[tuple[ProducerState, ProducerEvent, ProducerState]]:
     return steps
 
 
-STEPS = explored()
+@pytest.fixture(scope="module")
+def steps() -> Steps:
+    return explored()
 
 
 def after(*events: ProducerEvent) -> ProducerState:
@@ -99,33 +105,38 @@ def test_every_event_is_tried_and_only_they_are_known():
         next_state(ProducerState(), "committed")  # type: ignore[arg-type]
 
 
-def test_a_handle_refuses_calls_with_a_reason_or_takes_all():
-    for _, event, state in STEPS:
+def test_a_handle_refuses_calls_with_a_reason_or_takes_all(steps: Steps):
+    for _, event, state in steps:
         assert (state.refusal is None) is (state.phase is HandlePhase.USABLE), event
 
 
-def test_an_interrupted_call_is_seen_until_something_else_is_known():
-    for state, event, following in STEPS:
+def test_an_interrupted_call_is_seen_until_something_else_is_known(steps: Steps):
+    for state, event, following in steps:
         if state.phase is HandlePhase.CALLING and following.phase is not HandlePhase.CALLING:
             assert not isinstance(event, (InitBegins, OffsetsFollow, MustAbort, OffsetsAreFenced)), event
 
 
-def test_only_an_answer_makes_a_handle_that_refuses_calls_usable():
-    for state, event, following in STEPS:
+def test_only_an_answer_makes_a_handle_that_refuses_calls_usable(steps: Steps):
+    for state, event, following in steps:
         if state.phase is not HandlePhase.USABLE and following.phase is HandlePhase.USABLE:
             of_a_call = isinstance(event, (CallAnswered, CallFailed, Began, Ended))
             assert isinstance(event, Registered) or (of_a_call and state.phase is HandlePhase.CALLING), event
 
 
-def test_a_closed_producer_stays_closed_whatever_its_call_answers():
-    for state, event, following in STEPS:
+def test_a_closed_producer_stays_closed_whatever_its_call_answers(steps: Steps):
+    for state, event, following in steps:
         if state.refusal is CLOSED and isinstance(event, (CallAnswered, Began, Ended, MustAbort, OffsetsFollow)):
             assert following.refusal is CLOSED, event
 
 
-def test_a_commit_of_no_known_effect_is_never_said_to_have_none():
+def test_a_call_gives_its_own_reason_while_it_is_under_way():
+    assert after(CallBegins(R.COMMIT, UNANSWERED, 0)).refusal is UNANSWERED
+    assert after(Began(3.0)).transaction == OpenTransaction(3.0)
+
+
+def test_a_commit_of_no_known_effect_is_never_said_to_have_none(steps: Steps):
     """Until the next transaction; a refusal of the very commit shows that it had none."""
-    for state, event, following in STEPS:
+    for state, event, following in steps:
         if following.commit_took_no_effect and not state.commit_took_no_effect:
             is_refusal = isinstance(event, CallFailed) and event.commit_took_no_effect
             is_answer = isinstance(event, (CallAnswered, CallFailed, Registered))
@@ -134,8 +145,8 @@ def test_a_commit_of_no_known_effect_is_never_said_to_have_none():
             assert isinstance(event, Began) or is_refusal or (had_no_commit and leaves_calling), event
 
 
-def test_a_transaction_lasts_until_its_end_or_the_next_handle():
-    for state, event, following in STEPS:
+def test_a_transaction_lasts_until_its_end_or_the_next_handle(steps: Steps):
+    for state, event, following in steps:
         if state.is_in_transaction and not following.is_in_transaction:
             assert isinstance(event, (Ended, HandleReplaced)), event
         if following.is_in_transaction and not state.is_in_transaction:
@@ -143,7 +154,9 @@ def test_a_transaction_lasts_until_its_end_or_the_next_handle():
 
 
 def test_the_first_reason_to_abort_stays_until_the_transaction_ends():
-    state = after(Began(1.0), MustAbort(ABORTABLE), CallFailed(R.PRODUCE, LATER, commit_took_no_effect=True))
+    later = CallFailed(R.PRODUCE, LATER, commit_took_no_effect=True)
+    assert after(Began(1.0), later).transaction_failure is LATER
+    state = after(Began(1.0), MustAbort(ABORTABLE), later)
     assert state.transaction_failure is ABORTABLE
     assert next_state(state, Ended(R.ABORT)).transaction_failure is None
     assert after(MustAbort(ABORTABLE)).transaction_failure is None, "nothing is open"
@@ -186,6 +199,8 @@ def test_a_sent_commit_may_have_ended_the_transaction_until_it_is_answered():
     assert not refused.may_have_ended
     assert refused.commit_took_no_effect
     assert not next_state(state, CallAnswered()).commit_took_no_effect, "an answer that is no refusal"
+    for other in (CallFailed(R.PRODUCE, LATER, commit_took_no_effect=True), CallFailed(R.COMMIT, LATER, False)):
+        assert not next_state(state, other).commit_took_no_effect
     assert next_state(refused, Began(2.0)).commit_took_no_effect
 
 
@@ -210,9 +225,9 @@ def test_the_last_failure_is_known_until_a_commit():
     assert next_state(failed, Ended(R.COMMIT)).last_failure is None
 
 
-def test_offsets_stay_fenced_by_the_group_once_they_are():
+def test_offsets_stay_fenced_by_the_group_once_they_are(steps: Steps):
     assert not after(Began(1.0)).group_fenced
-    assert all(following.group_fenced for state, _, following in STEPS if state.group_fenced)
+    assert all(following.group_fenced for state, _, following in steps if state.group_fenced)
     assert after(OffsetsAreFenced()).group_fenced
 
 
