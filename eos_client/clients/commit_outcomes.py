@@ -8,7 +8,7 @@ other way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import tenacity
@@ -90,7 +90,8 @@ class CommitOutcomes:
             committed = self._committed(sent.positions, meanwhile) if sent.positions else {}
         except ClusterUnavailableError as error:
             raise outcome_stays_unknown(error) from error
-        outcome = resolve_outcome(sent.positions, sent.before, committed, sent.token)
+        log_ends = self._log_ends([partition for partition in sent.positions if partition not in committed])
+        outcome = resolve_outcome(sent.positions, sent.before, committed, sent.token, log_ends)
         self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=what_happened(cause)))
         if outcome is None:
             raise UnknownOutcomeError(_undeterminable_outcome_message(sent.positions)) from cause
@@ -120,6 +121,11 @@ class CommitOutcomes:
                 "can: if brokers answer, see by `eos-client txn list --topic __consumer_offsets` whether one hangs."
             )
         return found
+
+    def _log_ends(self, partitions: Iterable[InputPartition]) -> Mapping[InputPartition, int]:
+        """Return where the logs of ``partitions`` end; those that were deleted, or do not answer, are left out."""
+        ends = {partition: self._consumer.library.end_of(partition) for partition in partitions}
+        return {partition: end for partition, end in ends.items() if end is not None}
 
 
 def _undeterminable_outcome_message(attempted: InputPositions) -> str:

@@ -41,18 +41,22 @@ def resolve_outcome(
     before: Mapping[InputPartition, int],
     committed: Mapping[InputPartition, CommittedOffset],
     token: AttemptToken,
+    log_ends: Mapping[InputPartition, int],
 ) -> Outcome | None:
     """Return COMMITTED or ABORTED; None if others have changed all of these offsets since, which hides the outcome.
 
     ``before``: the group's offsets before the attempt, as far as they are known. ``committed``: stable offsets, read
-    after the transaction was ended; ``token``: what its offsets were sent with.
+    after the transaction was ended; ``token``: what its offsets were sent with. ``log_ends``: of the partitions that
+    have no committed offset, read after that. Deleting a topic deletes the group's offsets of it, too, so without an
+    offset a partition shows something only if its log still reaches to where the attempt would have put the group.
     """
     found = {partition: committed.get(partition) for partition in attempted}
     if any(entry is not None and entry.metadata == str(token) for entry in found.values()):
         return Outcome.COMMITTED
     if any(entry is not None and token.marks_earlier(entry.metadata) for entry in found.values()):
         return Outcome.ABORTED
-    if any(_is_unchanged(entry, before.get(p), attempted[p].next_offset) for p, entry in found.items()):
+    telling = {p: entry for p, entry in found.items() if entry or log_ends.get(p, -1) >= attempted[p].next_offset}
+    if any(_is_unchanged(entry, before.get(p), attempted[p].next_offset) for p, entry in telling.items()):
         return Outcome.ABORTED
     return None
 

@@ -651,6 +651,21 @@ def test_a_topic_deleted_with_its_offsets_hides_the_outcome_of_a_commit(stage):
     assert (txn.outcome, resolved(stage), stage.named("transaction_aborted")) == (None, ["unknown"], [])
 
 
+@pytest.mark.parametrize("is_created_again", [False, True])
+def test_a_topic_deleted_after_the_first_commit_of_a_group_hides_its_outcome(stage, is_created_again):
+    """The group has no offset of it, neither before the commit nor after the deletion."""
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.consumer()
+    consumer.subscribe([f"^{SOURCE}"])
+    txn = left_unknown(stage, producer, consumer, arrives=True)
+    stage.cluster.delete_topic(SOURCE)
+    if is_created_again:
+        stage.cluster.create_topic(SOURCE, stage.partitions)
+    with pytest.raises(UnknownOutcomeError, match="deletion of a topic"):
+        stage.read_in_blocks(producer, consumer)
+    assert (txn.outcome, resolved(stage)) == (None, ["unknown"])
+    assert stage.outputs != []
+
+
 def test_offsets_that_others_have_set_back_hide_the_outcome_of_a_commit(stage):
     producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
     stage.copy_the_rest(producer, consumer)

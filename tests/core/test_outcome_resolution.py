@@ -27,7 +27,7 @@ def committed(**entries):
 
 def resolved(entries, *partitions, before=BEFORE):
     known = {} if before is None else dict.fromkeys(partitions, before)
-    return resolve_outcome(attempted(*partitions), known, entries, TOKEN)
+    return resolve_outcome(attempted(*partitions), known, entries, TOKEN, dict.fromkeys(partitions, AFTER))
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,12 @@ def test_any_partition_that_resolves_the_outcome_decides_for_all(p0, p1, outcome
 def test_where_nothing_is_committed_it_did_not_take_effect_unless_something_was():
     assert resolved({}, P0, before=NO_OFFSET) is Outcome.ABORTED
     assert resolved({}, P0) is None  # the topic was deleted, and the group's offsets with it
+
+
+@pytest.mark.parametrize("before", [{P0: NO_OFFSET}, {}])
+@pytest.mark.parametrize(("log_ends", "outcome"), [({}, None), ({P0: AFTER - 1}, None), ({P0: AFTER}, Outcome.ABORTED)])
+def test_without_an_offset_only_a_log_that_was_not_deleted_shows_an_abort(before, log_ends, outcome):
+    assert resolve_outcome(attempted(P0), before, {}, TOKEN, log_ends) is outcome
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ def test_offsets_of_others_never_confirm_a_commit(committed, sent):
     partitions = [InputPartition("orders", number) for number in range(len(committed))]
     found = {where: CommittedOffset(*each) for where, each in zip(partitions, committed, strict=True)}
     attempted = {where: InputPosition(0, sent, OURS) for where in partitions}
-    outcome = resolve_outcome(attempted, {}, found, TOKEN)
+    outcome = resolve_outcome(attempted, {}, found, TOKEN, {})
     assert (outcome is Outcome.COMMITTED) == any(metadata == str(TOKEN) for _, metadata in committed)
 
 
