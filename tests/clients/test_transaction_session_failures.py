@@ -132,6 +132,23 @@ def test_a_queue_that_stayed_full_aborts_the_block_although_the_client_library_w
     assert stage.outputs == stage.inputs
 
 
+@pytest.mark.parametrize("callback", [[].append, lambda *_: int("x")], ids=["of C", "of Python"])
+def test_what_a_delivery_callback_raises_while_a_write_waits_is_no_refusal_of_its_output(stage, callback):
+    """An application may skip an output that is refused with TypeError or ValueError."""
+    producer = stage.producer(queue_buffering_max_messages=1, callbacks={"on_delivery": callback})
+    consumer = stage.subscribed()
+
+    def block() -> None:
+        with producer.transaction(consumer) as txn:
+            for record in stage.collect(consumer, 4):
+                with contextlib.suppress(TypeError, ValueError):
+                    txn.produce(SINK, record.value())
+
+    with pytest.raises((TypeError, ValueError)):
+        block()
+    assert stage.outputs == stage.inputs[:4]
+
+
 def test_a_block_under_a_client_quota_says_what_helps_and_smaller_blocks_get_through(stage):
     producer, consumer = stage.producer(batch_num_messages=1), stage.subscribed()
     stage.cluster.brokers.settings = replace(stage.cluster.brokers.settings, producer_byte_rate=100.0)

@@ -372,7 +372,8 @@ class ConfluentProducer:
                 deadline = now + limit_s if deadline is None else deadline
                 if now > deadline:
                     raise self._stayed_full(f"the local queue stayed full for {limit_s:g} s") from full
-            self._serve(_QUEUE_WAIT_S)
+            # What callbacks raise is raised later: here it would pass as a refusal of this output.
+            self.calls.serve(_QUEUE_WAIT_S)
 
     def _stayed_full(self, what: str) -> EosError:
         return self._unacknowledged(what)
@@ -443,9 +444,6 @@ class ConfluentProducer:
     @owned(exclusive=True, allow_in_callbacks=True)
     def poll(self, timeout: float = -1) -> int:
         """Serve delivery reports; returns how many events were served."""
-        return self._serve(timeout)
-
-    def _serve(self, timeout: float) -> int:
         served = self.calls.serve(timeout)
         self.library.callback_errors.raise_deferred()
         return served
