@@ -58,10 +58,11 @@ class Transaction:
     UnknownOutcomeError if the outcome cannot be determined: then ``outcome`` stays None.
 
     Once ``consume``, ``poll`` or a write inside the block has failed nothing of the block is committed, even if the
-    application catches the error; a call that is refused there, like ``commit``, changes nothing. Only what ``produce``
-    refuses about one record before it was queued leaves the transaction as it was: for OutputRefusedError, TypeError,
-    ValueError and OverflowError an application that catches it has decided to go without that output, and after
-    BufferError (the local queue is full) it may call ``poll`` and repeat the call.
+    application catches the error; a call that is refused there, like ``commit``, changes nothing. A write of another
+    thread is refused with WrongThreadError, which the end of the block raises again: whoever runs that thread may have
+    dropped it. Only what ``produce`` refuses about one record before it was queued leaves the transaction as it was:
+    for OutputRefusedError, TypeError, ValueError and OverflowError an application that catches it has decided to go
+    without that output, and after BufferError (the local queue is full) it may call ``poll`` and repeat the call.
     """
 
     # Of the class too, so that a stand-in that is made of it has them.
@@ -102,6 +103,7 @@ class Transaction:
         session.call_guard.refuse_transaction_by_hand(session.state)
         session.callback_failure.raise_once()
         self._exit_ref = None if self.exit_method is None or self.exit_method() is None else self.exit_method
+        session.producer.ownership.take_refused_write()  # of no block
         session.block.open(self._is_left, self._on_outcome)
         self._on_outcome(None, "not ended yet")
         self._number = session.block.number
@@ -219,6 +221,7 @@ class Transaction:
                 raise _abandoned()
             return False
         session.fail_block_after_seek()
+        session.fail_block_after_refused_write()
         failure, ends_quietly = session.block.failure, session.block.ends_quietly
         self.reason = f"{INTERRUPTED}; the next call of its clients finds out its outcome"
         try:
@@ -231,15 +234,20 @@ class Transaction:
                 session.end()
         except EosError as raised:
             if self.outcome is None:
-                unknown = "its commit was sent, and the outcome is not known yet"
-                self.reason = f"{unknown if session.state.outcome_is_pending else 'its end failed'}: {raised}"
-                if session.block.leaving is not None:
-                    session.block.leaving.reason = self.reason.rstrip(".")
+                self._record_failed_end(session, raised)
             raise
         finally:  # also when a callback of the application has raised
             session.finish_leaving()
             session.letters.ended(self.outcome, session.consumer.membership.state.assigned)
+        if error is None and isinstance(failure, WrongThreadError):
+            raise failure  # nobody may have asked that thread, and it would write nothing the next time, either
         return error is not None and error is failure and ends_quietly
+
+    def _record_failed_end(self, session: TransactionSession, raised: EosError) -> None:
+        unknown = "its commit was sent, and the outcome is not known yet"
+        self.reason = f"{unknown if session.state.outcome_is_pending else 'its end failed'}: {raised}"
+        if session.block.leaving is not None:
+            session.block.leaving.reason = self.reason.rstrip(".")
 
 
 def _abandoned() -> Exception:

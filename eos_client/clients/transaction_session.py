@@ -417,6 +417,12 @@ class TransactionSession:
                 "outputs would be written again"
             )
 
+    def fail_block_after_refused_write(self) -> None:
+        """Let a block end as ABORTED that lacks an output, because another thread has tried to write it."""
+        refused = self.producer.ownership.take_refused_write()
+        if refused is not None:
+            self.block.fail(refused, quietly=False)
+
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
             with self.producer.library.callback_errors.deferred(until_later=True):

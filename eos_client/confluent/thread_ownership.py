@@ -23,6 +23,8 @@ from eos_client.confluent.callback_guard import is_in_a_callback
 from eos_client.confluent.failures.client_failures import misplaced_call
 from eos_client.errors import ClientClosedError, WrongThreadError
 
+_WRITES = frozenset({"produce", "produce_batch"})
+
 
 class ThreadOwnership:
     """Who may call a client: its polling thread, or, before anybody polls, one thread at a time.
@@ -39,6 +41,7 @@ class ThreadOwnership:
         self._in_call = threading.RLock()
         self._is_retired = False
         self.is_forked_copy = False
+        self._refused_write: WrongThreadError | None = None
         _LIVING.add(self)
 
     @property
@@ -95,6 +98,11 @@ class ThreadOwnership:
         if self._owner is not threading.current_thread() and (other := self._other_owner) is not None:
             raise self._wrong_thread(method, f"belongs to thread {other.name!r}")
 
+    def take_refused_write(self) -> WrongThreadError | None:
+        """Return why an output of another thread was refused, once; None if none was since the last time."""
+        refused, self._refused_write = self._refused_write, None
+        return refused
+
     def leave(self) -> None:
         """End a call."""
         self._in_call.release()
@@ -135,11 +143,14 @@ class ThreadOwnership:
         return owning
 
     def _wrong_thread(self, method: str, why: str) -> WrongThreadError:
-        return WrongThreadError(
+        error = WrongThreadError(
             f"{self._client}.{method}() was called from thread {threading.current_thread().name!r}, but this "
             f"{self._client} {why}: such a call can hang the whole process. Call it from its owner, or hand over "
             "what you need through a queue."
         )
+        if method in _WRITES:
+            self._refused_write = error
+        return error
 
 
 _LIVING: weakref.WeakSet[ThreadOwnership] = weakref.WeakSet()

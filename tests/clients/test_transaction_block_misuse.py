@@ -354,19 +354,66 @@ def in_another_thread(call):
         lambda txn, _producer, _consumer, record: txn.dead_letter(record, ValueError("foreign"), topic=SINK),
         lambda _txn, producer, _consumer, _record: producer.produce(SINK, b"foreign"),
         lambda _txn, producer, _consumer, _record: producer.produce_batch(SINK, [{"value": b"foreign"}]),
-        lambda _txn, producer, consumer, _record: producer.transaction(consumer).__enter__(),
     ],
-    ids=["txn.produce", "dead_letter", "produce", "produce_batch", "another block"],
+    ids=["txn.produce", "dead_letter", "produce", "produce_batch"],
 )
-def test_a_call_of_another_thread_is_refused_and_leaves_the_block_as_it_is(stage, call):
+def test_a_block_one_of_whose_outputs_was_refused_by_thread_commits_nothing_and_says_why(stage, call):
+    """A thread pool keeps the error of a call, and perhaps nobody asks for it."""
+    producer, consumer = stage.producer(), stage.subscribed()
+    refused: list[Any] = []
+
+    def block() -> None:
+        with producer.transaction(consumer) as txn:
+            blocks.append(txn)
+            for record in stage.collect(consumer, 2):
+                refused.append(in_another_thread(lambda: call(txn, producer, consumer, record)))  # noqa: B023
+                txn.produce(SINK, record.value())
+
+    blocks: list[Any] = []
+    with pytest.raises(WrongThreadError) as raised:
+        block()
+    assert [type(error) for error in refused] == [WrongThreadError] * 2
+    assert raised.value is refused[-1]
+    assert blocks[0].outcome is Outcome.ABORTED
+    assert "WrongThreadError" in blocks[0].reason
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+def test_an_error_of_the_application_comes_before_that_of_a_refused_write(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+
+    def block() -> None:
+        with producer.transaction(consumer) as txn:
+            in_another_thread(lambda: txn.produce(SINK, b"foreign"))
+            stage.collect(consumer, 2)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
+    stage.copy_the_rest(producer, consumer)
+    assert stage.outputs == stage.inputs
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda producer, consumer: producer.transaction(consumer).__enter__(),
+        lambda producer, _consumer: producer.flush(),
+        lambda _producer, consumer: consumer.consume(1, 0.0),
+    ],
+    ids=["another block", "flush", "consume"],
+)
+def test_a_call_of_another_thread_that_writes_nothing_leaves_the_block_as_it_is(stage, call):
     producer, consumer = stage.producer(), stage.subscribed()
     for _ in range(2):
         with producer.transaction(consumer) as txn:
             for record in stage.collect(consumer, 2):
-                error = in_another_thread(lambda: call(txn, producer, consumer, record))  # noqa: B023
+                error = in_another_thread(lambda: call(producer, consumer))
                 assert isinstance(error, WrongThreadError), error
                 txn.produce(SINK, record.value())
         assert txn.outcome is Outcome.COMMITTED
+        assert isinstance(in_another_thread(lambda: producer.produce(SINK, b"between blocks")), WrongThreadError)
     assert sorted(stage.outputs) == stage.inputs
 
 
