@@ -1,6 +1,6 @@
 """Runs our listener and the application's callbacks in the right order.
 
-assigned: ours, then theirs (a seek or an assign of theirs meets a gate that knows the partitions).
+assigned: ours, then theirs, so that the gate knows the partitions when theirs seeks or assigns.
 revoked: ours begins, theirs runs while a commit is still allowed, ours commits and closes the gate.
 lost: ours first (from here on nothing of it can be committed), then theirs.
 """

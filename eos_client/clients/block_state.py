@@ -48,9 +48,11 @@ class BlockState:
         """The block whose end has begun, until it knows its outcome."""
         self._on_outcome: OutcomeCallback = lambda *_: None
         self._inner_refused = False
-        self.reading = _CallInBlock(self, (LeaveBlockError,), harmless=())
+        self.failing_on_read_error = _CallInBlock(self, (LeaveBlockError,), harmless=())
         """Wraps ``consume`` and ``poll``: after any exception the application cannot know which records it received."""
-        self.writing = _CallInBlock(self, (AbortableError, RebuildProducerError), harmless=_NOTHING_WAS_QUEUED)
+        self.failing_on_write_error = _CallInBlock(
+            self, (AbortableError, RebuildProducerError), harmless=_NOTHING_WAS_QUEUED
+        )
         """Wraps ``produce``: a failed write fails the block, unless only that record was refused."""
 
     def open(self, is_left: Callable[[], bool], on_outcome: OutcomeCallback) -> None:

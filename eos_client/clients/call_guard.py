@@ -92,18 +92,16 @@ class CallGuard:
         """Raise TransactionStateError for a block while a transaction is open that is not ``ours``."""
         if self._producer.calls.state.can_end_transaction and not ours.has_begun:
             raise misplaced_call(
-                "a block while the transaction that begin_transaction() of "
-                f"{self._producer.library.transactional_id!r} began is open: it would be torn apart. End it by "
-                "commit_transaction() or abort_transaction() first"
+                f"a block is entered while {self._producer.library.transactional_id!r} has an open transaction of "
+                "begin_transaction(). End that by commit_transaction() or abort_transaction() first"
             )
 
     def refuse_inside_a_call(self, what: str) -> None:
         """Raise TransactionStateError where ``what`` happens inside a call of the clients, such as a write."""
         if is_in_call(self._consumer) or is_in_call(self._producer):
             raise misplaced_call(
-                f"{what} inside a call of the block's clients or its own, by a callback or a signal handler: the "
-                "call that was interrupted has not returned yet. Let the callback or handler return, or raise, and do "
-                "so then"
+                f"{what} by a callback or a signal handler, while a call of the same consumer or producer is running. "
+                "Let the callback or handler return, or raise, first"
             )
 
 

@@ -91,7 +91,7 @@ class CommitOutcomes:
         except ClusterUnavailableError as error:
             raise outcome_stays_unknown(error) from error
         log_ends = self._log_ends([partition for partition in sent.positions if partition not in committed])
-        outcome = resolve_outcome(sent.positions, sent.before, committed, sent.token, log_ends)
+        outcome = resolve_outcome(sent.positions, sent.group_offsets_before, committed, sent.token, log_ends)
         self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=what_happened(cause)))
         if outcome is None:
             raise UnknownOutcomeError(_undeterminable_outcome_message(sent.positions)) from cause

@@ -232,7 +232,7 @@ class EosConsumer(Consumer):
 
     def _next_in_block(self, session: TransactionSession, count: int, timeout: float) -> tuple[list[Any], HandOver]:
         deadline = math.inf if timeout < 0 else self._clock() + timeout
-        with session.block.reading:
+        with session.block.failing_on_read_error:
             self._require_not_closed()
             self.adapter.fetching.begin_call()
             self._missing.require()

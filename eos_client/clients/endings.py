@@ -32,7 +32,7 @@ class Endings:
         self._due_event: TransactionCommitted | TransactionAborted | None = None
         self.last = Ending(Outcome.COMMITTED, "nothing was done yet")
         self.forced: Ending | None = None
-        """The last ending, where a revocation has brought it about and nobody has asked for it or for an end since."""
+        """How a revocation has ended the work; None again after the next end that was asked for."""
         self.commits = self.aborts = 0
 
     def record(self, ending: Ending) -> Ending:

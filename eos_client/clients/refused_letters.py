@@ -21,7 +21,7 @@ class RefusedLetters:
     def __init__(self) -> None:
         self._refused = Counter[RecordKey]()
 
-    def left_of(self, letters: list[OutputRecord], record: RecordKey) -> list[OutputRecord]:
+    def still_allowed(self, letters: list[OutputRecord], record: RecordKey) -> list[OutputRecord]:
         """Return those of the ``letters`` of ``record``, the largest first, that may still be taken."""
         return letters[self._refused[record] :]
 
@@ -62,12 +62,13 @@ class LettersOfBlocks:
         """Whether a letter of ``record`` was refused, perhaps for another one in its batch."""
         return record in self._suspected
 
-    def left_of(self, letters: list[OutputRecord], record: RecordKey) -> list[OutputRecord]:
+    def still_allowed(self, letters: list[OutputRecord], record: RecordKey) -> list[OutputRecord]:
         """Return those of the ``letters`` of ``record`` that may still be taken; raises OutputRefusedError for none.
 
-        For a refusal that is not for size only once: the topic may have been corrected when the record comes again.
+        A refusal for another reason than size is raised once: the topic may have been corrected by the time the record
+        is redelivered.
         """
-        left = self._refused.left_of(letters, record)
+        left = self._refused.still_allowed(letters, record)
         refused = self._refused_alone.get(record)
         if refused is None or (refused.is_for_size and left):
             return left

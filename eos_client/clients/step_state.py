@@ -42,8 +42,8 @@ class AttemptedOffsets:
     """What a commit is about to send, or has sent; ``token`` marks the offsets as this attempt's."""
 
     positions: InputPositions
-    before: Mapping[InputPartition, int]
-    """The group's offsets before the attempt, as far as they are known."""
+    group_offsets_before: Mapping[InputPartition, int]
+    """As far as they are known."""
     snapshot: MembershipSnapshot
     token: AttemptToken
     inside_revoke: bool
@@ -79,7 +79,7 @@ class StepState:
         return TransactionEvent.HANDLE_FINISHED if is_finished else TransactionEvent.REFUSED
 
     def leave_unknown(self) -> None:
-        """Record that the unknown outcome was told as one that stays so."""
+        """Record that the outcome was reported as permanently unknown."""
         self.is_left_unknown = True
 
     def why_unknown(self, phase: Phase) -> str:

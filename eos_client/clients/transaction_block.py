@@ -81,8 +81,8 @@ class Transaction:
     def __enter__(self) -> Self:
         if self._session is not None:
             raise misplaced_call(
-                "this block was entered before, and a block is one transaction: call producer.transaction(consumer) "
-                "for each"
+                "a Transaction is entered a second time, and it can be entered only once: call "
+                "producer.transaction(consumer) for each block"
             )
         session = self._join()
         session.call_guard.refuse_within_a_step("a block is entered")
@@ -150,7 +150,7 @@ class Transaction:
         letters = letters_for(topic, message, report, attempts)
         session = self._open_session(topic)
         if session.letters.is_suspected(record):
-            self._write_alone(topic, session.letters.left_of(letters, record), record)
+            self._write_alone(topic, session.letters.still_allowed(letters, record), record)
         else:
             self._write_first(topic, letters, session.letters.delivery_callback(record))
         session.endings.record_dead_letter(record, report, topic)
@@ -167,12 +167,15 @@ class Transaction:
     def _write_alone(self, topic: str, letters: list[OutputRecord], record: RecordKey) -> None:
         """Write the first of ``letters`` and wait, so that what a broker refuses is known to be that letter."""
         session = self._open_session(topic)
-        with session.block.writing:
+        with session.block.failing_on_write_error:
             session.outputs.await_deliveries()
             if session.letters.reported:
-                raise AbortableError("a dead letter was refused, perhaps for another one in its batch")
+                raise AbortableError(
+                    "a broker has refused a batch of dead letters, and which of them caused that is not known yet. Let "
+                    "this error leave the block: they are written again, one by one"
+                )
         self._write_first(topic, letters, session.letters.delivery_callback(record))
-        with session.block.writing:
+        with session.block.failing_on_write_error:
             session.outputs.await_deliveries()
             if refusal := session.letters.take_refusal(record):
                 raise AbortableError(f"the dead letter to {refusal}. Let this error leave the block")
@@ -180,7 +183,7 @@ class Transaction:
     @counts_as_call
     def _write(self, topic: str, output: OutputRecord, on_delivery: DeliveryCallback | None = None) -> None:
         session = self._open_session(topic)
-        with session.block.writing:
+        with session.block.failing_on_write_error:
             session.outputs.enqueue(topic, output, on_delivery)
 
     def _open_session(self, topic: str) -> TransactionSession:

@@ -100,7 +100,7 @@ class WorkEnded:
 
 @dataclass(frozen=True, slots=True)
 class HoldEnded:
-    """The hold limit has aborted held work: the last revocation will not make the group show another generation."""
+    """The hold limit has aborted held work, and the gate reopens: no new generation follows the last revocation."""
 
 
 GateEvent = GateAssigned | RevocationStarted | RevocationEnded | GateLost | WorkEnded | HoldEnded
@@ -120,7 +120,7 @@ class GateState:
 
     assigned: Partitions = frozenset()
     revoking: bool = False
-    """A revocation has begun. The next callback ends it, too: an exception may have broken its own end off."""
+    """Set inside a revoke callback; any later one clears it, too: an exception may have skipped `RevocationEnded`."""
     revocation: Revocation | None = None
     lost_work: Partitions = frozenset()
     revoked_work: Partitions = frozenset()

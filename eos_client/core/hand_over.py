@@ -178,7 +178,7 @@ def misplacement(state: ConsumerState, run: Run, before: Run | None) -> Misplace
     ``before``: the run of its partition that is to be handed over before it.
     """
     row = state.row(run.partition)
-    expected = row.next if before is None else before.next_offset
+    expected = row.next_to_hand_over if before is None else before.next_offset
     if expected is None or run.first_offset >= expected or not (row.rejects_earlier or before):
         return None
     epoch = epoch_at(row.epochs, expected) if before is None else before.leader_epoch

@@ -73,8 +73,8 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     """Where it starts, once that is known; None: at the beginning of the log."""
     epoch: int | None = None
     """The leader epoch that was committed with ``offset``."""
-    end: int | None = None
-    """Where it starts if the group has no offset."""
+    log_end: int | None = None
+    """Where it starts if the group has no offset: with ``latest``, the end of the log."""
     skipped_by_latest: int = 0
     """How many offsets of the log ``latest`` passes over."""
 
@@ -105,13 +105,10 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     is_assigned: bool = False
     start: Start | None = None
     """None once the first record was let through, or the application has chosen where to go on."""
-    next: int | None = None
-    """The offset to hand over next, which may be logical; None until the start is known.
-
-    What a commit sends is ``work.next_offset``.
-    """
+    next_to_hand_over: int | None = None
+    """An offset, which may be logical; None until the start is known."""
     rejects_earlier: bool = False
-    """A record before ``next`` is an error."""
+    """A record before ``next_to_hand_over`` is an error."""
     was_read: bool = False
     """Something was handed over since the assignment."""
     needs_seek: bool = False
@@ -128,7 +125,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     """The group's committed offset as last known, NO_OFFSET where it had none; None: not known."""
     work: InputPosition | None = None
     """Handed over and not committed."""
-    processed: int | None = None
+    processed_up_to: int | None = None
     """While records of it are unprocessed: the outputs of the work before this offset are written."""
     orphan: InputPosition | None = None
     """Work from before the partition left, which no transaction may commit; the gate knows it as lost or revoked."""
@@ -171,11 +168,11 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_at_logical_offset(self) -> bool:
         """Whether the library has to look up where it goes on, as at the end of the log."""
-        return self.next is not None and self.next < 0
+        return self.next_to_hand_over is not None and self.next_to_hand_over < 0
 
     @property
     def may_be_sought_again(self) -> bool:
-        """Whether records from elsewhere have not come so often in a row that another seek is in vain."""
+        """Whether fewer than SEEK_ATTEMPTS_MAX seeks in a row have missed."""
         return self.attempts < SEEK_ATTEMPTS_MAX
 
     @property
@@ -224,7 +221,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         epochs = self.epochs
         if start.offset is not None and start.offset >= 0:
             epochs = with_epoch_at(epochs, start.offset, start.epoch)
-        return replace(self, start=None, next=start.goal, rejects_earlier=False, epochs=epochs)
+        return replace(self, start=None, next_to_hand_over=start.goal, rejects_earlier=False, epochs=epochs)
 
     def sought_at(self, start: Start, policy: ResetPolicy) -> PartitionRow:
         """Return the withheld row that is sought at its ``start``, which is known, or has none."""
@@ -238,7 +235,9 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         The leader epochs stay, because an abort may go back to work that is not committed; what is read again replaces
         them. A truncation stays, too, unless the application chooses: ``chosen_anew``.
         """
-        return replace(self, next=None, rejects_earlier=False, was_read=False, needs_seek=False, fetched_up_to=None)
+        return replace(
+            self, next_to_hand_over=None, rejects_earlier=False, was_read=False, needs_seek=False, fetched_up_to=None
+        )
 
     def chosen_anew(self) -> PartitionRow:
         """Return the row `without_position` of a partition for which the application has chosen where it goes on."""
@@ -255,7 +254,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     def rewound(self, fetched_up_to: int) -> PartitionRow:
         """Return the row to be sought at ``next``, which is known; see ``fetched_up_to``."""
         fetched_up_to = max(fetched_up_to, self.fetched_up_to or 0)
-        is_behind = self.next is not None and 0 <= self.next < fetched_up_to
+        is_behind = self.next_to_hand_over is not None and 0 <= self.next_to_hand_over < fetched_up_to
         return replace(
             self, needs_seek=True, rejects_earlier=False, fetched_up_to=fetched_up_to if is_behind else None, attempts=0
         )
@@ -269,9 +268,9 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
     def unassigned_by_hand(self) -> PartitionRow:
         """Return the row after the application has taken it from the assignment: its work can still be committed."""
         return PartitionRow(
-            next=self.next,
+            next_to_hand_over=self.next_to_hand_over,
             work=self.work,
-            processed=self.processed,
+            processed_up_to=self.processed_up_to,
             orphan=self.orphan,
             paused_by_application=self.paused_by_application,
             library_paused=self.library_paused,
@@ -305,7 +304,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         if not (self.is_at_logical_offset and first.messages):
             return self
         epochs = with_epoch_at(changes_up_to(self.epochs, first.first_offset), *first.epochs[0])
-        return replace(self, next=first.first_offset, epochs=epochs)
+        return replace(self, next_to_hand_over=first.first_offset, epochs=epochs)
 
     def handed_over(self, run: Run, generation: GroupGeneration) -> PartitionRow:
         """Return the row with ``run`` as work, which the group has shown ``generation`` for."""
@@ -318,7 +317,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         work = position if self.work is None else self.work.followed_by(position)
         return replace(
             self,
-            next=run.next_offset,
+            next_to_hand_over=run.next_offset,
             rejects_earlier=True,
             was_read=True,
             fetched_up_to=None,
@@ -329,7 +328,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
 
     def kept_up_to(self, offset: int) -> int:
         """Return how far its work stays if it goes back to ``offset``: the outputs of processed work are written."""
-        return offset if self.processed is None else max(offset, self.processed)
+        return offset if self.processed_up_to is None else max(offset, self.processed_up_to)
 
     def taken_back(self, offset: int) -> PartitionRow:
         """Return the row without the work from ``offset`` on."""
@@ -344,12 +343,12 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         if known is None or offset <= known.first_offset:
             return replace(self, group_offset=group_offset)
         if offset >= known.next_offset:
-            return replace(self, group_offset=group_offset, work=None, processed=None, orphan=None)
-        left = known.between(offset, known.next_offset)
+            return replace(self, group_offset=group_offset, work=None, processed_up_to=None, orphan=None)
+        remaining = known.between(offset, known.next_offset)
         if self.work is None:
-            return replace(self, group_offset=group_offset, orphan=left)
-        return replace(self, group_offset=group_offset, work=left)
+            return replace(self, group_offset=group_offset, orphan=remaining)
+        return replace(self, group_offset=group_offset, work=remaining)
 
     def without_work(self) -> PartitionRow:
         """Return the row without any work."""
-        return replace(self, work=None, processed=None, orphan=None)
+        return replace(self, work=None, processed_up_to=None, orphan=None)

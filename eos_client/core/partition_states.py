@@ -107,7 +107,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
     @property
     def next_offsets(self) -> Mapping[InputPartition, int]:
         """Where each partition goes on, as far as that is known; an offset may be logical."""
-        return {p: row.next for p, row in self.rows.items() if row.next is not None}
+        return {p: row.next_to_hand_over for p, row in self.rows.items() if row.next_to_hand_over is not None}
 
     @property
     def group_offsets(self) -> Mapping[InputPartition, int]:
@@ -154,7 +154,7 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         """
         row, first = self.row(partition), self._first_waiting(partition)
         if self.call_is_unfinished or row.needs_seek:
-            return row.next if row.next is not None and row.next >= 0 else None
+            return row.next_to_hand_over if row.next_to_hand_over is not None and row.next_to_hand_over >= 0 else None
         if first is not None:
             return first
         return None if row.awaits_first_record else library_offset
@@ -177,17 +177,20 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         With the epoch, librdkafka asks the broker before it fetches whether the log has been truncated (KIP-320).
         """
         return {
-            p: (row.next, epoch_at(row.epochs, row.next) if row.next >= 0 else None)
+            p: (
+                row.next_to_hand_over,
+                epoch_at(row.epochs, row.next_to_hand_over) if row.next_to_hand_over >= 0 else None,
+            )
             for p in self.due
-            if (row := self.rows[p]).needs_seek and row.is_assigned and row.next is not None
+            if (row := self.rows[p]).needs_seek and row.is_assigned and row.next_to_hand_over is not None
         }
 
     @property
     def due_resumes(self) -> Partitions:
-        """The partitions that the library may have paused without need; its pauses outlive an assignment.
+        """The partitions to resume. librdkafka keeps a pause across rebalances.
 
-        While all are paused, these are partitions that have left meanwhile, or were assigned meanwhile: the library has
-        to look up where the latter start.
+        During a pause of all partitions, only departed and newly assigned ones are resumed: librdkafka must look up
+        where the latter start.
         """
         paused = ((p, self.rows[p]) for p in self.due if self.rows[p].library_paused)
         return frozenset(
@@ -228,12 +231,12 @@ class ConsumerState(msgspec.Struct, frozen=True, gc=False):
         if self.reset_policy is not ResetPolicy.LATEST:
             return NO_PARTITIONS
         starts = ((p, self.row(p).start) for p in partitions)
-        return frozenset(p for p, start in starts if start is not None and start.end is None)
+        return frozenset(p for p, start in starts if start is not None and start.log_end is None)
 
     def due_end_commits(self, partitions: Partitions) -> Mapping[InputPartition, int]:
         """Return the ends to be committed as starts of ``partitions``, now that the group has said what it has."""
         starts = ((p, self.row(p).start) for p in partitions)
-        return {p: start.end for p, start in starts if start is not None and start.end is not None}
+        return {p: start.log_end for p, start in starts if start is not None and start.log_end is not None}
 
     @property
     def missing_starts(self) -> Partitions:
@@ -259,8 +262,10 @@ def _without_void_ends(state: ConsumerState) -> ConsumerState:
     """Return ``state`` without ends of partitions that go on elsewhere: the library tells their ends again."""
     if not (state.unsettled and state.waiting):
         return state
-    left = tuple(run for run in state.waiting if not (run.is_partition_end and state.row(run.partition).is_elsewhere))
-    return state if len(left) == len(state.waiting) else replace(state, waiting=left)
+    remaining = tuple(
+        run for run in state.waiting if not (run.is_partition_end and state.row(run.partition).is_elsewhere)
+    )
+    return state if len(remaining) == len(state.waiting) else replace(state, waiting=remaining)
 
 
 def _with_work(state: ConsumerState, changed: Mapping[InputPartition, PartitionRow]) -> ConsumerState:
@@ -339,7 +344,7 @@ def _assigned_by_hand(state: ConsumerState, event: events.AssignedByHand) -> Con
     if event.replaces:
         state = _without_waiting(state, None)
         others = state.rows.keys() - event.partitions
-        state = _each(state, others, lambda row: replace(row.unassigned_by_hand(), next=None))
+        state = _each(state, others, lambda row: replace(row.unassigned_by_hand(), next_to_hand_over=None))
     finds_end = event.without_group and state.reset_policy is ResetPolicy.LATEST
 
     def begin(row: PartitionRow) -> PartitionRow:
@@ -378,7 +383,9 @@ def _ends_found(state: ConsumerState, event: events.EndsFound) -> ConsumerState:
     for partition, (end, skipped_by_latest) in event.ends.items():
         row = state.row(partition)
         if row.start is not None:
-            changed[partition] = replace(row, start=replace(row.start, end=end, skipped_by_latest=skipped_by_latest))
+            changed[partition] = replace(
+                row, start=replace(row.start, log_end=end, skipped_by_latest=skipped_by_latest)
+            )
     return _with_rows(state, changed)
 
 
@@ -397,7 +404,7 @@ def _starts_found(state: ConsumerState, event: events.StartsFound) -> ConsumerSt
                 offset=committed.offset,
                 epoch=committed.leader_epoch,
                 needs_commit=False,
-                end=None,
+                log_end=None,
                 skipped_by_latest=0,
             )
         is_withheld = row.start.phase is StartPhase.WITHHELD
@@ -450,7 +457,7 @@ def _begin_again(state: ConsumerState) -> ConsumerState:
     librdkafka keeps its old position. If that is the end of the log, no record arrives that would reveal the gap.
     """
     back = frozenset(p for p in state.departed_in_call if state.row(p).is_assigned and not state.row(p).is_withheld)
-    chosen = frozenset(p for p in back if state.row(p).start is None and state.row(p).next is not None)
+    chosen = frozenset(p for p in back if state.row(p).start is None and state.row(p).next_to_hand_over is not None)
     state = _each(state, chosen, lambda row: replace(row, needs_seek=True))
     return _started_anew(state, back - chosen)
 
@@ -475,13 +482,13 @@ def _before_handing_over(state: ConsumerState, partition: InputPartition) -> Par
     row = state.row(partition)
     if row.work is None or partition in state.unprocessed:
         return row
-    return replace(row, processed=row.work.next_offset)
+    return replace(row, processed_up_to=row.work.next_offset)
 
 
 def _put_back(state: ConsumerState, event: events.PutBack) -> ConsumerState:
     first_offsets = {run.partition: run.first_offset for run in reversed(event.runs) if not run.is_error}
     changed = {
-        partition: replace(state.row(partition).taken_back(offset), next=offset, rejects_earlier=True)
+        partition: replace(state.row(partition).taken_back(offset), next_to_hand_over=offset, rejects_earlier=True)
         for partition, offset in first_offsets.items()
     }
     return replace(_with_rows(state, changed), waiting=(*event.runs, *state.waiting))
@@ -517,7 +524,7 @@ def _aborted(state: ConsumerState, _: events.Aborted) -> ConsumerState:
         without = row.without_work()
         fetched_up_to = ends.get(partition, 0)
         if row.work is not None:
-            without = replace(without, next=row.work.first_offset)
+            without = replace(without, next_to_hand_over=row.work.first_offset)
             fetched_up_to = max(fetched_up_to, row.work.next_offset)
         has_to_go_back = row.is_assigned and (row.work is not None or partition in ends)
         changed[partition] = without.rewound(fetched_up_to) if has_to_go_back else without
@@ -548,14 +555,14 @@ def _chosen(state: ConsumerState, event: events.Chosen) -> ConsumerState:
             return anew
         is_logical = event.offset < 0
         epochs = row.epochs if is_logical else with_epoch_at(row.epochs, event.offset, event.epoch)
-        return replace(anew, start=None, next=event.offset, rejects_earlier=not is_logical, epochs=epochs)
+        return replace(anew, start=None, next_to_hand_over=event.offset, rejects_earlier=not is_logical, epochs=epochs)
 
     return _each(_without_waiting(state, frozenset({event.partition})), [event.partition], choose)
 
 
 def _sought(state: ConsumerState, event: events.Sought) -> ConsumerState:
     row = state.row(event.partition)
-    if not row.needs_seek or row.next != event.offset:
+    if not row.needs_seek or row.next_to_hand_over != event.offset:
         return state  # something else has become due meanwhile
     return _with_rows(state, {event.partition: replace(row, needs_seek=False, rejects_earlier=event.offset >= 0)})
 
@@ -606,7 +613,7 @@ def _interrupted(state: ConsumerState, event: events.Interrupted) -> ConsumerSta
     withheld = set()
     for partition, fetched_up_to in event.positions.items():
         row = replace(state.row(partition), is_assigned=True)
-        if row.next is not None:
+        if row.next_to_hand_over is not None:
             row = row.rewound(fetched_up_to)
         elif not row.is_withheld:
             # A seek would end the library's own look-up of the start, so what arrives is compared first. With ``error``

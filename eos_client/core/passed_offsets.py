@@ -67,7 +67,9 @@ def passed_before_a_record(state: ConsumerState, passed: PassedOffsets) -> tuple
 def passed_runs(state: ConsumerState, passed: PassedOffsets, first: Iterable[Run]) -> tuple[Run, ...]:
     """Return what was ``passed`` as runs without records; ``first`` are those of `passed_before_a_record`."""
     following = passed.keys() - {run.partition for run in first}
-    found = (passed_run(partition, state.row(partition).next, passed[partition]) for partition in following)
+    found = (
+        passed_run(partition, state.row(partition).next_to_hand_over, passed[partition]) for partition in following
+    )
     return tuple(run for run in found if run is not None)
 
 

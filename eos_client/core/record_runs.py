@@ -133,22 +133,22 @@ def _gaps(offsets: Sequence[int]) -> OffsetGaps:
 
 
 def take(waiting: Sequence[Run], count: int, paused: Partitions) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
-    """Return the first ``count`` messages of ``waiting`` that are not of ``paused`` partitions, and what is left."""
+    """Return the first ``count`` messages of ``waiting`` that are not of ``paused`` partitions, and what remains."""
     taken: list[Run] = []
-    left: list[Run] = []
+    remaining: list[Run] = []
     for run in waiting:
         size = len(run.messages)
         if count <= 0 or run.partition in paused:
-            left.append(run)
+            remaining.append(run)
         elif size <= count:
             taken.append(run)
             count -= size
         else:
             first, rest = run.split(count)
             taken.append(first)
-            left.append(rest)
+            remaining.append(rest)
             count = 0
-    return tuple(taken), tuple(left)
+    return tuple(taken), tuple(remaining)
 
 
 def without_partitions(waiting: Iterable[Run], partitions: Collection[InputPartition]) -> tuple[Run, ...]:

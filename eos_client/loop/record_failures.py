@@ -137,7 +137,7 @@ class FailedRecords:
             return []
         self._handled[key] = RecordDeadLettered(**told, dead_letter_topic=self._dead_letter_topic)
         letters = letters_for(self._dead_letter_topic, record, report, self._attempts)
-        return self._letters_refused.left_of(letters, key)
+        return self._letters_refused.still_allowed(letters, key)
 
     def record_refusal(self, record: Record, error: BaseException) -> None:
         """Record that ``record`` fails with ``error``; ``on_error`` applies when it is redelivered.

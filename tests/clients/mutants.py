@@ -99,7 +99,9 @@ def _rewinds_too_far() -> Patch:
     rewound = PartitionRow.rewound
 
     def too_far(row: PartitionRow, reached: int) -> PartitionRow:
-        return rewound(structs.replace(row, next=row.next and max(0, row.next - 1)), reached)
+        return rewound(
+            structs.replace(row, next_to_hand_over=row.next_to_hand_over and max(0, row.next_to_hand_over - 1)), reached
+        )
 
     return mock.patch.object(PartitionRow, "rewound", too_far)
 

@@ -34,7 +34,7 @@ def test_a_refused_letter_makes_its_record_a_suspect_and_no_other(letters: Lette
     letters.ended(Outcome.ABORTED, ASSIGNED)
     assert not letters.reported
     assert (letters.is_suspected(RECORD), letters.is_suspected(OTHER)) == (True, False)
-    assert letters.left_of(FORMS, RECORD) == FORMS
+    assert letters.still_allowed(FORMS, RECORD) == FORMS
 
 
 @pytest.mark.parametrize("code", [KafkaError._PURGE_QUEUE, KafkaError._MSG_TIMED_OUT])
@@ -52,7 +52,7 @@ def test_each_refusal_of_a_letter_that_was_alone_counts_once(letters: LettersOfB
         assert letters.take_refusal(RECORD).startswith("dead[0]: MSG_SIZE_TOO_LARGE: ")
         assert letters.take_refusal(RECORD) == ""
         letters.ended(Outcome.ABORTED, ASSIGNED)
-        assert letters.left_of(FORMS, RECORD) == FORMS[count:]
+        assert letters.still_allowed(FORMS, RECORD) == FORMS[count:]
 
 
 def test_a_record_whose_letter_was_committed_is_forgotten(letters: LettersOfBlocks) -> None:
@@ -86,7 +86,7 @@ def test_a_letter_that_is_refused_for_anything_but_its_size_has_no_smaller_form(
     letters.take_refusal(RECORD)
     letters.ended(Outcome.ABORTED, ASSIGNED)
     with pytest.raises(OutputRefusedError) as raised:
-        letters.left_of(FORMS, RECORD)
+        letters.still_allowed(FORMS, RECORD)
     refusal = raised.value
     assert str(refusal) == (
         "the dead letter of orders[0]@7 to dead[0]: INVALID_RECORD: Broker: Broker failed to validate record (it has "
@@ -95,18 +95,18 @@ def test_a_letter_that_is_refused_for_anything_but_its_size_has_no_smaller_form(
     )
     assert refusal.__cause__ is not None
     assert refusal.__cause__.args == (INVALID,)
-    assert letters.left_of(FORMS, RECORD) == FORMS, "the topic may have been corrected"
+    assert letters.still_allowed(FORMS, RECORD) == FORMS, "the topic may have been corrected"
 
 
 def test_a_letter_that_is_too_large_is_final_when_it_was_the_smallest(letters: LettersOfBlocks) -> None:
     letters.ended(Outcome.ABORTED, ASSIGNED)
     for _ in FORMS:
-        assert letters.left_of(FORMS, RECORD)
+        assert letters.still_allowed(FORMS, RECORD)
         letters.delivery_callback(RECORD)(TOO_LARGE, LETTER)
         letters.take_refusal(RECORD)
     for _ in range(2):
         with pytest.raises(OutputRefusedError, match=r"Raise the topic's max\.message\.bytes") as raised:
-            letters.left_of(FORMS, RECORD)
+            letters.still_allowed(FORMS, RECORD)
         assert "MSG_SIZE_TOO_LARGE" in str(raised.value.__cause__)
 
 
@@ -116,4 +116,4 @@ def test_a_refusal_of_a_letter_that_was_alone_is_forgotten_with_its_record(
 ) -> None:
     letters.take_refusal(RECORD)
     letters.ended(outcome, assigned)
-    assert letters.left_of(FORMS, RECORD) == FORMS
+    assert letters.still_allowed(FORMS, RECORD) == FORMS

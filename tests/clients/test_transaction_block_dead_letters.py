@@ -196,7 +196,7 @@ def test_a_block_is_not_ended_inside_a_write_of_its_own(stage, monkeypatch, writ
     enqueue = TransactionOutputs.enqueue
 
     def ended_meanwhile(*arguments):
-        with pytest.raises(TransactionStateError, match="inside a call of the block's clients or its own"):
+        with pytest.raises(TransactionStateError, match="a call of the same consumer or producer is running"):
             txn.__exit__(None, None, None)
         enqueue(*arguments)
 

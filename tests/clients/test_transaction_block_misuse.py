@@ -112,9 +112,9 @@ def test_the_same_block_cannot_be_entered_twice(stage):
     txn = producer.transaction(consumer)
     with txn:
         copy(stage, txn, consumer)
-        with pytest.raises(TransactionStateError, match="entered before"):
+        with pytest.raises(TransactionStateError, match="entered only once"):
             txn.__enter__()
-    with pytest.raises(TransactionStateError, match="entered before"):
+    with pytest.raises(TransactionStateError, match="entered only once"):
         txn.__enter__()
     assert txn.outcome is Outcome.COMMITTED
     assert stage.outputs == stage.inputs

@@ -199,7 +199,7 @@ def test_closing_the_producer_inside_a_block_ends_it_as_aborted(stage):
     assert stage.outputs == stage.inputs
 
 
-@pytest.mark.parametrize("call", ["reading", "writing"])
+@pytest.mark.parametrize("call", ["failing_on_read_error", "failing_on_write_error"])
 def test_a_call_that_an_exception_has_kept_from_beginning_leaves_no_failure_in_its_block(call):
     block = BlockState()
     begun = getattr(block, call)

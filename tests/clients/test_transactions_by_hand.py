@@ -34,7 +34,7 @@ def test_a_block_is_not_entered_beside_an_open_transaction_of_the_application(st
     producer.produce(SINK, b"by hand")
     for _ in range(2):
         block = producer.transaction(consumer)
-        with pytest.raises(TransactionStateError, match=r"begin_transaction\(\).*'billing-0'.*abort_transaction\(\)"):
+        with pytest.raises(TransactionStateError, match=r"'billing-0'.*begin_transaction\(\).*abort_transaction\(\)"):
             block.__enter__()
     getattr(producer, ends)()
     stage.copy_the_rest(producer, consumer)

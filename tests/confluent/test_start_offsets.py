@@ -260,7 +260,7 @@ def test_while_an_offset_is_pending_the_end_is_only_looked_up(latest):
     latest.library.pending = BOTH
     latest.starts.commit_missing()
     assert latest.commits == []
-    assert (latest.start_of(ZERO).end, latest.start_of(ONE).end) == (20, 0)
+    assert (latest.start_of(ZERO).log_end, latest.start_of(ONE).log_end) == (20, 0)
 
 
 def test_without_an_answer_about_the_end_nothing_is_committed(latest):

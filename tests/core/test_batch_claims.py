@@ -190,11 +190,11 @@ def all_tables(**changes):
     for order in orders(2, 2, 5):
         table = Table()
         first, sibling = (Attempt(table, 1, 0, name, **changes) for name in "ab")
-        heir, following = (Attempt(table, 2, batch, name, **changes) for batch, name in ((0, "c"), (1, "d")))
+        new_owner, following = (Attempt(table, 2, batch, name, **changes) for batch, name in ((0, "c"), (1, "d")))
         stories = (
             iter([first.read, first.move]),
             iter([sibling.read, sibling.move]),
-            iter([Driver(table).claim, heir.read, heir.move, following.read, following.move]),
+            iter([Driver(table).claim, new_owner.read, new_owner.move, following.read, following.move]),
         )
         for number in order:
             next(stories[number])()

@@ -64,7 +64,7 @@ def test_only_with_latest_a_start_must_be_committed(policy):
 
 def test_an_assignment_that_is_told_again_keeps_the_end():
     state = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), Assigned(ONLY), policy=LATEST)
-    assert (state.row(P0).start.end, state.row(P0).start.skipped_by_latest) == (7, 5)
+    assert (state.row(P0).start.log_end, state.row(P0).start.skipped_by_latest) == (7, 5)
 
 
 def test_what_was_read_and_is_assigned_again_has_left_in_between():
@@ -72,7 +72,7 @@ def test_what_was_read_and_is_assigned_again_has_left_in_between():
     assert state.row(P0).orphan == InputPosition(10, 20, G4)
     assert not state.owned_positions
     assert state.unknown_starts == ONLY
-    assert state.row(P0).next is None
+    assert state.row(P0).next_to_hand_over is None
 
 
 @pytest.mark.parametrize("leaves", [UnassignedByHand(ONLY), AssignedByHand(frozenset({P1}), True, False)])
@@ -133,7 +133,7 @@ def test_a_partition_that_comes_back_begins_anew():
 def test_a_retained_partition_goes_on_at_the_committed_offset():
     state = after(LibraryCallBegan(), Departed(ONLY), Retained(ONLY), state=reading(P0))
     assert state.withheld == state.due_pauses == state.unknown_starts == ONLY
-    assert state.row(P0).next is None
+    assert state.row(P0).next_to_hand_over is None
     state = after(committed(15), state=state)
     assert state.due_seeks == {P0: (15, None)}
     assert not state.withheld
@@ -147,7 +147,7 @@ def test_a_retained_partition_whose_start_is_known_is_sought():
 @pytest.mark.parametrize("happened", [(), (Aborted(),)])
 def test_a_retained_partition_forgets_what_was_read(happened):
     row = after(*happened, Retained(ONLY), state=reading(P0)).row(P0)
-    assert (row.next, row.rejects_earlier, row.was_read, row.needs_seek, row.fetched_up_to) == (
+    assert (row.next_to_hand_over, row.rejects_earlier, row.was_read, row.needs_seek, row.fetched_up_to) == (
         None,
         False,
         False,
@@ -188,7 +188,7 @@ def test_an_incremental_assignment_leaves_the_others_alone():
 def test_an_assignment_by_hand_begins_anew():
     before = after(Truncated(P0, TRUNCATION), state=reading(P0))
     row = after(by_hand(P0, replaces=False), state=before).row(P0)
-    assert (row.next, row.rejects_earlier, row.was_read, row.truncation) == (None, False, False, None)
+    assert (row.next_to_hand_over, row.rejects_earlier, row.was_read, row.truncation) == (None, False, False, None)
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_a_missing_start_stays_so_after_an_interrupted_call():
 
 def test_an_end_that_was_found_outlives_an_interrupted_call():
     state = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), Interrupted({P0: -1001}), policy=LATEST)
-    assert (state.row(P0).start.end, state.row(P0).start.skipped_by_latest) == (7, 5)
+    assert (state.row(P0).start.log_end, state.row(P0).start.skipped_by_latest) == (7, 5)
     assert state.due_start_commits == ONLY
 
 

@@ -156,7 +156,7 @@ def test_a_record_of_a_paused_partition_makes_its_pause_due():
 def test_passed_offsets_are_compared_with_the_start(offset, is_sought):
     state = after(*started(P0), Passed((Run(P0, (), offset, offset, ((offset, None),)),)))
     assert state.due_seeks == ({P0: (10, None)} if is_sought else {})
-    assert state.row(P0).next == 10
+    assert state.row(P0).next_to_hand_over == 10
     assert not state.waiting
 
 

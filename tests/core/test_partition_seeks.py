@@ -103,7 +103,7 @@ def test_what_the_application_gives_up_keeps_its_work_and_its_pause():
     read = (handed(run(P0, 40, 42)), Processed(), handed(run(P0, 42, 45)), Paused(ONLY))
     before = after(Departed(ONLY), *started(P0, at=40), *read, state=reading(P0)).row(P0)
     row = after(Departed(ONLY), *started(P0, at=40), *read, UnassignedByHand(ONLY), state=reading(P0)).row(P0)
-    assert (row.next, row.work, row.processed, row.orphan) == (45, before.work, 42, before.orphan)
+    assert (row.next_to_hand_over, row.work, row.processed_up_to, row.orphan) == (45, before.work, 42, before.orphan)
     assert (row.paused_by_application, row.library_paused) == (True, True)
     assert not row.is_assigned
 

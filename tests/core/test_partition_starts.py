@@ -54,7 +54,7 @@ def test_records_without_a_known_start_are_dropped_and_withheld():
 def test_records_at_the_known_start_are_let_through():
     state = after(*started(P0), Fetched((run(P0, 10, 12),)))
     assert state.waiting == (run(P0, 10, 12),)
-    assert state.row(P0) == PartitionRow(is_assigned=True, next=10, epochs=(), group_offset=10)
+    assert state.row(P0) == PartitionRow(is_assigned=True, next_to_hand_over=10, epochs=(), group_offset=10)
 
 
 @pytest.mark.parametrize("first", [9, 11])
@@ -76,7 +76,7 @@ def test_a_start_under_another_epoch_is_sought(committed_epoch, found_epoch, is_
 def test_without_an_offset_whatever_comes_is_the_start():
     state = after(Assigned(ONLY), StartsFound({P0: None}), Fetched((run(P0, 5, 6),)))
     assert state.waiting == (run(P0, 5, 6),)
-    assert state.row(P0).next == 5
+    assert state.row(P0).next_to_hand_over == 5
 
 
 def test_an_offset_0_is_no_missing_offset():
@@ -96,7 +96,7 @@ def test_a_withheld_partition_is_sought_once_its_start_is_known(policy):
     state = after(committed(15, epoch=3), state=withheld(policy))
     assert state.due_seeks == {P0: (15, 3)}
     assert not state.withheld
-    assert state.row(P0).next == 15
+    assert state.row(P0).next_to_hand_over == 15
 
 
 def test_a_withheld_partition_without_an_offset_starts_at_the_beginning():
@@ -130,7 +130,7 @@ def test_an_answer_after_the_application_has_chosen_changes_nothing():
 
 def test_an_end_is_forgotten_once_it_is_committed():
     start = after(Assigned(ONLY), EndsFound({P0: (7, 5)}), committed(7), policy=LATEST).row(P0).start
-    assert (start.end, start.skipped_by_latest, start.needs_commit) == (None, 0, False)
+    assert (start.log_end, start.skipped_by_latest, start.needs_commit) == (None, 0, False)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_an_abort_after_a_choice_goes_back_with_the_leader_epoch(chosen):
 
 def test_a_retained_partition_forgets_where_it_went_on():
     row = after(Chosen(P0, 10), HandedOver((RECORDS,), (), classic(4)), Retained(ONLY)).row(P0)
-    assert (row.next, row.rejects_earlier, row.was_read) == (None, False, False)
+    assert (row.next_to_hand_over, row.rejects_earlier, row.was_read) == (None, False, False)
 
 
 def test_an_interrupted_call_reports_a_start_that_is_known_to_be_missing():
@@ -319,7 +319,7 @@ def test_an_assignment_after_a_choice_awaits_the_groups_offset():
 def test_a_rewind_to_the_first_offset_drops_what_came_before_it():
     first = Run(P0, tuple(range(5)), 0, 5, ((0, None),))
     state = after(Assigned(ONLY), Chosen(P0, 0), HandedOver((first,), (), classic(4)), Aborted())
-    assert (state.row(P0).next, state.row(P0).fetched_up_to) == (0, 5)
+    assert (state.row(P0).next_to_hand_over, state.row(P0).fetched_up_to) == (0, 5)
 
 
 def test_at_the_first_offset_nothing_came_before_an_interrupted_call():

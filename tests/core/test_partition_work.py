@@ -72,7 +72,7 @@ def test_offsets_without_a_record_are_gaps_in_the_work():
 def test_what_is_handed_over_is_expected_to_go_on():
     state = after(handed(run(P0, 20, 25), waiting=(run(P0, 25, 26),)), state=settled(P0))
     row = state.row(P0)
-    assert (row.next, row.rejects_earlier, row.was_read) == (25, True, True)
+    assert (row.next_to_hand_over, row.rejects_earlier, row.was_read) == (25, True, True)
     assert state.waiting == (run(P0, 25, 26),)
 
 
@@ -135,18 +135,18 @@ def test_records_that_are_aborted_are_not_unprocessed():
 
 def test_what_was_processed_is_counted_up_to_its_end():
     state = after(Processed(), handed(run(P0, 20, 25)), handed(run(P0, 25, 28)), state=reading(P0))
-    assert state.row(P0).processed == 20
-    assert after(Processed(), handed(run(P0, 28, 30)), state=state).row(P0).processed == 28
+    assert state.row(P0).processed_up_to == 20
+    assert after(Processed(), handed(run(P0, 28, 30)), state=state).row(P0).processed_up_to == 28
 
 
 def test_several_runs_of_one_call_are_unprocessed():
     state = after(Processed(), handed(run(P0, 20, 25), run(P0, 26, 30)), state=reading(P0))
-    assert state.row(P0).processed == 20
+    assert state.row(P0).processed_up_to == 20
 
 
 def test_without_work_nothing_was_processed():
     state = after(Processed(), handed(run(P0, 20, 25)), state=after(Committed({P0: 20}), state=reading(P0)))
-    assert state.row(P0).processed is None
+    assert state.row(P0).processed_up_to is None
 
 
 def test_records_of_several_calls_are_unprocessed():
@@ -157,7 +157,7 @@ def test_records_of_several_calls_are_unprocessed():
 def test_only_what_was_handed_over_since_is_processed():
     came = (Processed(), handed(run(P1, 20, 25)), Processed(), handed(run(P0, 20, 25)), handed(run(P1, 25, 30)))
     state = after(*came, state=reading(P0, P1))
-    assert [state.row(each).processed for each in (P0, P1)] == [20, 25]
+    assert [state.row(each).processed_up_to for each in (P0, P1)] == [20, 25]
 
 
 def test_what_left_before_it_was_processed_has_no_row_again():
@@ -172,7 +172,7 @@ def test_what_is_put_back_comes_first_and_is_no_work():
     state = after(PutBack(back), state=reading(P0, waiting_until=25))
     assert state.waiting == (*back, run(P0, 20, 25))
     assert state.positions == {P0: InputPosition(10, 15, G4)}
-    assert (state.row(P0).next, state.row(P0).rejects_earlier) == (15, True)
+    assert (state.row(P0).next_to_hand_over, state.row(P0).rejects_earlier) == (15, True)
 
 
 def test_work_that_is_put_back_wholly_is_none():
@@ -189,7 +189,7 @@ def test_events_that_are_put_back_move_nothing():
 @pytest.mark.parametrize("offset", [30, END])
 def test_what_is_put_back_after_a_seek_is_expected(offset):
     state = after(Chosen(P0, offset), PutBack((run(P0, 18, 20),)), state=reading(P0))
-    assert (state.row(P0).next, state.row(P0).rejects_earlier) == (18, True)
+    assert (state.row(P0).next_to_hand_over, state.row(P0).rejects_earlier) == (18, True)
 
 
 @pytest.mark.parametrize(("offset", "left"), [(15, (10, 15)), (10, None), (3, None), (20, (10, 20)), (25, (10, 20))])
@@ -260,12 +260,12 @@ def test_the_groups_offset_before_a_commit_is_the_one_it_told_or_was_last_sent()
 
 def test_what_was_committed_wholly_was_not_processed_any_more():
     state = after(Processed(), handed(run(P0, 20, 25)), Committed({P0: 25}), state=reading(P0))
-    assert state.row(P0).processed is None
+    assert state.row(P0).processed_up_to is None
 
 
 def test_what_was_committed_in_part_was_processed_all_the_same():
     state = after(Processed(), handed(run(P0, 20, 25)), Committed({P0: 15}), state=reading(P0))
-    assert state.row(P0).processed == 20
+    assert state.row(P0).processed_up_to == 20
 
 
 ENDINGS = {
@@ -281,7 +281,7 @@ def test_an_orphan_ends_with_the_work_that_came_after_it(ending):
     came = (Departed(ONLY), *started(P0, at=40), *read)
     state = after(*came, *ENDINGS[ending], state=reading(P0))
     row = state.row(P0)
-    assert (row.work, row.orphan, row.processed) == (None, None, None)
+    assert (row.work, row.orphan, row.processed_up_to) == (None, None, None)
     assert not state.positions
 
 
@@ -367,7 +367,7 @@ def test_an_orphan_of_a_partition_that_came_back_moves_nothing():
     state = after(*came_back, Aborted(), state=reading(P0))
     assert not state.positions
     assert not state.due_seeks
-    assert state.row(P0).next == 15
+    assert state.row(P0).next_to_hand_over == 15
 
 
 def test_work_of_an_unassigned_partition_is_aborted_without_a_seek():

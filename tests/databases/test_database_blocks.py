@@ -218,26 +218,26 @@ def test_a_worker_that_slept_before_its_transaction_commits_nothing(stage, proto
     zombie.step()
     stage.write(5)
     stage.write(5, 1)
-    heirs: list[Worker] = []
+    new_owners: list[Worker] = []
 
     def sleeps(statement):
-        if statement is Statement.BEGIN and not heirs:
-            heirs.append(Worker(stage, "heir", **settings_of(protocol)))
+        if statement is Statement.BEGIN and not new_owners:
+            new_owners.append(Worker(stage, "new owner", **settings_of(protocol)))
             with stage.cluster.zombie("zombie"):
                 stage.cluster.advance(60)
-                heirs[0].steps_until(has_all(stage))
+                new_owners[0].steps_until(has_all(stage))
 
     driver.plan = sleeps
     block = zombie.consumer.database_transaction(timeout_s=5)
     with block as (connection, records):
         assert records
         write_rows(connection, records)
-    assert heirs
+    assert new_owners
     assert block.outcome is Outcome.ABORTED
     stage.write(5)
     for _ in range(40):
         zombie.step(timeout_s=0.1)
-        heirs[0].step(timeout_s=0.1)
+        new_owners[0].step(timeout_s=0.1)
     stage.assert_exact()
     stage.assert_told_the_truth()
 

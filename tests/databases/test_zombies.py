@@ -48,10 +48,10 @@ def test_a_zombie_that_wakes_in_its_handler_commits_nothing(cluster, protocol):
     def sleeps():
         if not store.locks and zombie.clients.transaction.connection:
             zombie.inside = lambda: None
-            heir = Member(cluster, store, "heir", **settings_of(protocol))
+            new_owner = Member(cluster, store, "new owner", **settings_of(protocol))
             with cluster.zombie("zombie"):
                 cluster.advance(60)
-                until(heir, lambda: is_exact(store))
+                until(new_owner, lambda: is_exact(store))
 
     zombie.inside = sleeps
     outcomes = [zombie.step() for _ in range(5)]
@@ -60,27 +60,27 @@ def test_a_zombie_that_wakes_in_its_handler_commits_nothing(cluster, protocol):
 
 
 def test_a_zombie_that_sleeps_before_its_commit_holds_its_row_until_it_has_ended(cluster):
-    """Nobody waits for it: the heir is refused, asks again, and goes on behind what the zombie has committed."""
+    """Nobody waits for it: the new_owner is refused, asks again, and goes on behind what the zombie has committed."""
     store = RowLockingStore()
     zombie = Member(cluster, store, "zombie")
     zombie.step()
     cluster.write("orders", [b"v"] * COUNT)
-    heirs: list[Member] = []
+    new_owners: list[Member] = []
 
     def sleeps(step):
-        if step == "commit" and store.locks and not heirs:
-            heirs.append(Member(cluster, store, "heir"))
+        if step == "commit" and store.locks and not new_owners:
+            new_owners.append(Member(cluster, store, "new owner"))
             cluster.advance(60)
             for _ in range(20):
-                heirs[0].step()
+                new_owners[0].step()
             assert store.rows == []
 
     store.before = sleeps
-    until(zombie, lambda: heirs)
+    until(zombie, lambda: new_owners)
     cluster.write("orders", [b"v"])
     assert is_exact(store)
     cluster.kill("zombie")
-    cluster.kill("heir")  # it belongs to the thread in which the commit ran
+    cluster.kill("new owner")  # it belongs to the thread in which the commit ran
     until(Member(cluster, store, "next"), lambda: is_exact(store, COUNT + 1))
 
 

@@ -57,7 +57,7 @@ def test_a_joining_member_finds_outputs_and_offsets_of_its_partitions_committed(
     assert values(newcomers) == []
 
 
-def test_a_rebalance_inside_a_block_aborts_it_and_the_heir_gets_its_records(stage):
+def test_a_rebalance_inside_a_block_aborts_it_and_the_new_owner_gets_its_records(stage):
     """They count as processed when the block ends: nothing of them, and no offset, was committed before."""
     written = stage.load(5)
     producer, consumer = stage.producer(), stage.subscribed()
@@ -221,7 +221,7 @@ def test_offsets_of_partitions_that_left_unassigned_are_never_dropped(stage):
     assert sorted(stage.outputs()) == sorted(v for v in written if int(v.split("-")[0]) in mine)
 
 
-def test_an_abort_does_not_go_back_to_what_an_heir_has_processed_meanwhile(stage):
+def test_an_abort_does_not_go_back_to_what_a_new_owner_has_processed_meanwhile(stage):
     """What was taken before a partition left is its new owner's, also when it has come back."""
     stage.load(5)
     producer, consumer = stage.producer(), stage.subscribed()

@@ -61,14 +61,14 @@ def any_stage(kafka_broker, request):
 
 
 def test_a_member_frozen_beyond_its_session_aborts_and_goes_on_where_the_group_is(any_stage):
-    is_overtaken_by_an_heir(any_stage, STALLS_IN_ITS_BLOCK)
+    is_overtaken_by_a_new_owner(any_stage, STALLS_IN_ITS_BLOCK)
 
 
 def test_a_frozen_member_that_is_assigned_again_inside_its_block_aborts_too(stage):
-    is_overtaken_by_an_heir(stage, IS_ASSIGNED_AGAIN_IN_ITS_BLOCK)
+    is_overtaken_by_a_new_owner(stage, IS_ASSIGNED_AGAIN_IN_ITS_BLOCK)
 
 
-def is_overtaken_by_an_heir(stage, program):
+def is_overtaken_by_a_new_owner(stage, program):
     written = stage.load(5)
     with FreezableProgram(stage, program) as frozen:
         assert frozen.said() == "stalling"

@@ -257,7 +257,7 @@ class Membership:
     def _generation_now(self) -> tuple[GroupGeneration, float]:
         """Return the generation that a callback shows, and a time at which we were a member of it already.
 
-        What it reports may have happened as soon as the call before this one had begun.
+        The rebalance may have happened at any time since the previous library call began, so that time is returned.
         """
         return self.snapshot().generation, self._calls_at_s[0]
 
