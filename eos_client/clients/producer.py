@@ -209,7 +209,7 @@ class EosProducer(Producer):
         What delivery callbacks raise meanwhile is raised at the end; repeating the call before the first transaction
         does nothing.
         """
-        if self.adapter.calls.state.refusal is None:
+        if self.adapter.calls.state.why_unusable is None:
             self._refuse_beside_block("init_transactions()")
         self.adapter.init_transactions(timeout)
 
@@ -260,7 +260,7 @@ class EosProducer(Producer):
             self.adapter.queue(topic, *args, **kwargs)
             self._count_beside_block(1)
             return
-        with session.block.writing:
+        with session.block.failing_on_write_error:
             session.outputs.produce(topic, *args, **kwargs)
 
     def _refuse_beside_held_work(self, call: str) -> None:
@@ -296,7 +296,7 @@ class EosProducer(Producer):
             queued = self.adapter.produce_batch(topic, messages, *args, **kwargs)
             self._count_beside_block(queued)
             return queued
-        with session.block.writing:
+        with session.block.failing_on_write_error:
             session.outputs.begin()
             queued = self.adapter.produce_batch(topic, messages, *args, **kwargs)
             session.outputs.count(queued)

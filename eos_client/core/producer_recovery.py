@@ -132,6 +132,12 @@ class ProducerFailure:
         return self.code == TRANSACTION_UNKNOWN and self.request in _ENDING and self.was_registered
 
     @property
+    def finishes_handle(self) -> bool:
+        """Whether the handle takes no more calls, whatever the class of the error: it can begin no transaction."""
+        is_init_in_vain = self.request is TransactionalRequest.INIT and self.fatal
+        return is_init_in_vain or self.transaction_is_lost
+
+    @property
     def refuses_offsets(self) -> bool:
         """Whether the records of the transaction belong to another member or generation now."""
         return self.code in OFFSETS_REFUSED

@@ -35,10 +35,16 @@ class HandlePhase(Enum):
     """None: a call is under way, or was interrupted before its outcome was recorded."""
     UNREGISTERED = "unregistered"
     """Those that need no transaction: ``init_transactions`` comes next."""
+    LEFT = "left"
+    """Those that need no transaction, as long as it is there: ``init_transactions`` builds another handle."""
     SUSPECT = "suspect"
     """None: all is confirmed, but a late copy of a request could end the next transaction (KAFKA-17754)."""
     FINISHED = "finished"
-    """None: ``init_transactions`` builds another handle, unless the producer is over."""
+    """None, for a reason of its own: ``init_transactions`` builds another handle, unless the producer is over."""
+
+
+_SERVING = frozenset({HandlePhase.UNREGISTERED, HandlePhase.LEFT})
+_NOT_INITIALISED_AGAIN = frozenset({HandlePhase.LEFT, HandlePhase.SUSPECT, HandlePhase.FINISHED})
 
 
 class OpenTransaction(NamedTuple):
@@ -56,10 +62,12 @@ class OpenTransaction(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """``refusal``: the error of a call that the handle does not take; None while it takes every call."""
+    """``why_unusable``: the error of a call that the handle does not take; None while it takes every call."""
 
     phase: HandlePhase = HandlePhase.USABLE
-    refusal: errors.EosError | None = None
+    why_unusable: errors.EosError | None = None
+    is_initialised: bool = False
+    """``init_transactions`` of this handle has succeeded."""
     transaction: OpenTransaction | None = None
     group_fenced: bool = False
     """The transactions carry offsets that a group's membership fences (KIP-447)."""
@@ -67,6 +75,16 @@ class ProducerState(NamedTuple):
     """How many connections had been lost when the last call began."""
     last_failure: ProducerFailure | None = None
     """The last failed call since the last commit."""
+
+    @property
+    def refuses_serving(self) -> bool:
+        """Whether the handle refuses even calls that need no transaction."""
+        return self.why_unusable is not None and self.phase not in _SERVING
+
+    @property
+    def may_initialise(self) -> bool:
+        """Whether ``init_transactions`` goes on with this handle: another one would ask for another epoch (KIP-360)."""
+        return not self.is_initialised and self.phase not in _NOT_INITIALISED_AGAIN
 
     @property
     def is_in_transaction(self) -> bool:
@@ -98,14 +116,14 @@ class ProducerState(NamedTuple):
 
         If the handle must be rebuilt first, also the reason why no transaction can be begun.
         """
-        if isinstance(self.refusal, errors.RebuildProducerError):
-            return self.refusal
+        if isinstance(self.why_unusable, errors.RebuildProducerError):
+            return self.why_unusable
         return None if self.transaction is None else self.transaction.failure
 
     @property
     def is_over(self) -> bool:
         """Whether no other handle may follow: the producer was closed, or a newer instance has its id."""
-        return isinstance(self.refusal, (errors.ClientClosedError, errors.ProducerFencedError))
+        return isinstance(self.why_unusable, (errors.ClientClosedError, errors.ProducerFencedError))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,15 +159,13 @@ class CallAnswered:
 class CallFailed:
     """``request`` has failed with ``error``.
 
-    ``failure``: as the recovery table sees it; None for an error that has its name already. ``finishes_handle``: the
-    handle takes no more calls, whatever the class of the error says.
+    ``failure``: as the recovery table sees it; None for an error that has its name already.
     """
 
     request: TransactionalRequest
     error: errors.EosError
     commit_took_no_effect: bool
     failure: ProducerFailure | None = None
-    finishes_handle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,28 +203,40 @@ class OffsetsAreFenced:
 class HandleSuspected:
     """The handle has ended its transaction, and may have sent a request twice."""
 
-    refusal: errors.EosError
+    why: errors.EosError
 
 
 @dataclass(frozen=True, slots=True)
 class HandleUnregistered:
     """The handle needs ``init_transactions`` before its next transaction."""
 
-    refusal: errors.EosError
+    why: errors.EosError
+
+
+@dataclass(frozen=True, slots=True)
+class HandleLeft:
+    """The handle is given up; its transaction counts as open until the next one is built."""
+
+    why: errors.EosError
 
 
 @dataclass(frozen=True, slots=True)
 class HandleReplaced:
-    """Another handle follows. Its ``init_transactions`` ends the transaction of the one before (KIP-360)."""
+    """Another handle is built. Its ``init_transactions`` ends the transaction of the one before (KIP-360)."""
 
-    refusal: errors.EosError
+    why: errors.EosError
+
+
+@dataclass(frozen=True, slots=True)
+class HandleBuilt:
+    """The next handle is there."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandleFinished:
     """The handle takes no more calls."""
 
-    refusal: errors.EosError
+    why: errors.EosError
 
 
 ProducerEvent = (
@@ -224,7 +252,9 @@ ProducerEvent = (
     | OffsetsAreFenced
     | HandleSuspected
     | HandleUnregistered
+    | HandleLeft
     | HandleReplaced
+    | HandleBuilt
     | HandleFinished
 )
 
@@ -238,7 +268,7 @@ def next_state(state: ProducerState, event: ProducerEvent) -> ProducerState:
 
 
 def _call_begins(state: ProducerState, event: CallBegins) -> ProducerState:
-    state = state._replace(phase=HandlePhase.CALLING, refusal=event.interruption, losses_before_call=event.losses)
+    state = state._replace(phase=HandlePhase.CALLING, why_unusable=event.interruption, losses_before_call=event.losses)
     if event.request is TransactionalRequest.COMMIT:
         return _with_transaction(state, commit_may_take_effect=True)
     return state
@@ -253,9 +283,9 @@ def _offsets_follow(state: ProducerState, event: OffsetsFollow) -> ProducerState
 
 
 def _answered(state: ProducerState) -> ProducerState:
-    if state.phase is not HandlePhase.CALLING:  # meanwhile, a signal handler has closed the producer
+    if state.phase is not HandlePhase.CALLING:
         return state
-    return state._replace(phase=HandlePhase.USABLE, refusal=None)
+    return state._replace(phase=HandlePhase.USABLE, why_unusable=None)
 
 
 def _call_failed(state: ProducerState, event: CallFailed) -> ProducerState:
@@ -264,7 +294,8 @@ def _call_failed(state: ProducerState, event: CallFailed) -> ProducerState:
         state = state._replace(last_failure=event.failure)
     if event.request is TransactionalRequest.COMMIT and event.commit_took_no_effect:
         state = _with_transaction(state, commit_may_take_effect=False)
-    if event.finishes_handle or isinstance(event.error, _FINISHING):
+    is_finished = event.failure is not None and event.failure.finishes_handle
+    if is_finished or isinstance(event.error, _FINISHING):
         return _finished(state, event.error)
     if isinstance(event.error, errors.AbortableError):
         return _must_abort(state, MustAbort(event.error))
@@ -288,12 +319,17 @@ def _ended(state: ProducerState, event: Ended) -> ProducerState:
     return state._replace(last_failure=None) if event.request is TransactionalRequest.COMMIT else state
 
 
-def _finished(state: ProducerState, refusal: errors.EosError) -> ProducerState:
-    return state._replace(phase=HandlePhase.FINISHED, refusal=refusal)
+def _finished(state: ProducerState, why: errors.EosError) -> ProducerState:
+    return state._replace(phase=HandlePhase.FINISHED, why_unusable=why)
 
 
-def _unregistered(state: ProducerState, event: HandleUnregistered | HandleReplaced) -> ProducerState:
-    return state._replace(phase=HandlePhase.UNREGISTERED, refusal=event.refusal)
+def _left(state: ProducerState, event: HandleLeft | HandleReplaced) -> ProducerState:
+    return state._replace(phase=HandlePhase.LEFT, why_unusable=event.why, is_initialised=False)
+
+
+def _built(state: ProducerState, _: HandleBuilt) -> ProducerState:
+    # A producer that a signal handler has closed meanwhile stays closed.
+    return state._replace(phase=HandlePhase.UNREGISTERED) if state.phase is HandlePhase.LEFT else state
 
 
 def _with_transaction(state: ProducerState, **changes: Any) -> ProducerState:
@@ -309,12 +345,14 @@ _CHANGES: Mapping[type, Callable[[ProducerState, Any], ProducerState]] = {
     CallAnswered: lambda state, _: _answered(state),
     CallFailed: _call_failed,
     MustAbort: _must_abort,
-    Registered: lambda state, _: state._replace(phase=HandlePhase.USABLE, refusal=None),
+    Registered: lambda state, _: state._replace(phase=HandlePhase.USABLE, why_unusable=None, is_initialised=True),
     Began: _began,
     Ended: _ended,
     OffsetsAreFenced: lambda state, _: state._replace(group_fenced=True),
-    HandleSuspected: lambda state, event: state._replace(phase=HandlePhase.SUSPECT, refusal=event.refusal),
-    HandleUnregistered: _unregistered,
-    HandleReplaced: lambda state, event: _unregistered(state, event)._replace(transaction=None),
-    HandleFinished: lambda state, event: _finished(state, event.refusal),
+    HandleSuspected: lambda state, event: state._replace(phase=HandlePhase.SUSPECT, why_unusable=event.why),
+    HandleUnregistered: lambda state, event: state._replace(phase=HandlePhase.UNREGISTERED, why_unusable=event.why),
+    HandleLeft: _left,
+    HandleReplaced: lambda state, event: _left(state, event)._replace(transaction=None),
+    HandleBuilt: _built,
+    HandleFinished: lambda state, event: _finished(state, event.why),
 }

@@ -160,7 +160,7 @@ def test_what_a_handle_that_was_left_behind_reports_is_heard_by_nobody(started):
 
 
 def test_a_handle_left_before_its_init_was_answered_may_explain_a_fence(started):
-    started.library.init.mark_requested()
+    started.library.init.mark_requested(is_needed=True)
     started.library.abandon_handle()
     assert started.library.abandoned_inits.may_explain_fence
 
@@ -184,7 +184,7 @@ def test_a_finished_handle_takes_no_calls_and_says_why(started):
         started.calls.require_usable()
     assert raised.value is why
     assert started.calls.state.transaction_failure is why
-    assert not started.library.init.is_resumable
+    assert not started.calls.state.may_initialise
 
 
 def test_a_handle_without_an_init_still_serves_until_it_is_gone(started):
@@ -201,7 +201,7 @@ def test_a_call_is_marked_as_interrupted_until_its_end_is_booked(started):
     assert started.calls.state.may_have_ended
     assert not started.calls.state.can_end_transaction
     started.calls.tell(Ended(TransactionalRequest.COMMIT))
-    assert started.calls.state.refusal is None
+    assert started.calls.state.why_unusable is None
     assert started.calls.state.transaction is None
 
 
@@ -257,7 +257,7 @@ def test_a_rebuild_tells_why_and_gives_nobody_an_order(started):
 
 
 def test_a_producer_gives_way_while_its_init_is_unanswered(started):
-    started.library.init.mark_requested()
+    started.library.init.mark_requested(is_needed=True)
     started.registration.release_id()
     assert started.library.raw is None
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from eos_client import errors
+from eos_client.core.error_codes import TRANSACTION_UNKNOWN
 from eos_client.core.model import UnexpectedEventError
 from eos_client.core.producer_recovery import ProducerFailure, TransactionalRequest
 from eos_client.core.producer_states import (
@@ -15,7 +16,9 @@ from eos_client.core.producer_states import (
     CallBegins,
     CallFailed,
     Ended,
+    HandleBuilt,
     HandleFinished,
+    HandleLeft,
     HandlePhase,
     HandleReplaced,
     HandleSuspected,
@@ -39,22 +42,23 @@ CLOSED, UNFIT = errors.ClientClosedError("closed"), errors.ClusterUnfitError("un
 FENCED, FATAL = errors.ProducerFencedError("fenced"), errors.FatalClientError("fatal")
 NOT_REGISTERED, SENT_TWICE = errors.RebuildProducerError("no init"), errors.RebuildProducerError("sent twice")
 FAILURE = ProducerFailure(R.SEND_OFFSETS, "ILLEGAL_GENERATION")
+LOST = ProducerFailure(R.ABORT, TRANSACTION_UNKNOWN, was_registered=True)
+INIT_IN_VAIN = ProducerFailure(R.INIT, "UNSUPPORTED_VERSION", fatal=True)
 
 EVENTS: tuple[ProducerEvent, ...] = (
     CallBegins(R.BEGIN, INTERRUPTED, 0),
-    CallBegins(R.SEND_OFFSETS, INTERRUPTED, 1),
-    CallBegins(R.COMMIT, UNANSWERED, 1),
-    CallBegins(R.ABORT, INTERRUPTED, 1),
+    CallBegins(R.SEND_OFFSETS, INTERRUPTED, 0),
+    CallBegins(R.COMMIT, UNANSWERED, 0),
+    CallBegins(R.ABORT, INTERRUPTED, 0),
     InitBegins(0),
-    OffsetsFollow(0, {"t": True}),
-    OffsetsFollow(1, {"t": False}),
+    OffsetsFollow(0),
     CallAnswered(),
-    CallFailed(R.SEND_OFFSETS, ABORTABLE, commit_took_no_effect=True, failure=FAILURE),
+    CallFailed(R.SEND_OFFSETS, ABORTABLE, commit_took_no_effect=True),
     CallFailed(R.COMMIT, LATER, commit_took_no_effect=True),
     CallFailed(R.COMMIT, UNANSWERED, commit_took_no_effect=False),
     CallFailed(R.ABORT, INTERRUPTED, commit_took_no_effect=True),
     CallFailed(R.PRODUCE, UNFIT, commit_took_no_effect=True),
-    CallFailed(R.ABORT, UNFIT, commit_took_no_effect=True, finishes_handle=True),
+    CallFailed(R.ABORT, UNFIT, commit_took_no_effect=True, failure=LOST),
     CallFailed(R.INIT, FENCED, commit_took_no_effect=True),
     CallFailed(R.INIT, FATAL, commit_took_no_effect=True),
     MustAbort(ABORTABLE),
@@ -65,7 +69,9 @@ EVENTS: tuple[ProducerEvent, ...] = (
     OffsetsAreFenced(),
     HandleSuspected(SENT_TWICE),
     HandleUnregistered(NOT_REGISTERED),
+    HandleLeft(NOT_REGISTERED),
     HandleReplaced(NOT_REGISTERED),
+    HandleBuilt(),
     HandleFinished(CLOSED),
 )
 
@@ -73,16 +79,22 @@ EVENTS: tuple[ProducerEvent, ...] = (
 Steps = list[tuple[ProducerState, ProducerEvent, ProducerState]]
 
 
+def _key(state: ProducerState) -> tuple[Any, ...]:
+    at = state.transaction
+    known = at and (*at[:1], id(at.failure), *at[2:4], *at.by_pattern_alone.items())
+    return (state.phase, id(state.why_unusable), *state[2:3], known, *state[4:6], id(state.last_failure))
+
+
 def explored() -> Steps:
     """Return each state that any events lead to, with each event and what follows."""
-    found, waiting, steps = {repr(ProducerState())}, [ProducerState()], []
+    found, waiting, steps = {_key(ProducerState())}, [ProducerState()], []
     while waiting:
         state = waiting.pop()
         for event in EVENTS:
             after = next_state(state, event)
             steps.append((state, event, after))
-            if repr(after) not in found:
-                found.add(repr(after))
+            if (key := _key(after)) not in found:
+                found.add(key)
                 waiting.append(after)
     return steps
 
@@ -107,7 +119,7 @@ def test_every_event_is_tried_and_only_they_are_known():
 
 def test_a_handle_refuses_calls_with_a_reason_or_takes_all(steps: Steps):
     for _, event, state in steps:
-        assert (state.refusal is None) is (state.phase is HandlePhase.USABLE), event
+        assert (state.why_unusable is None) is (state.phase is HandlePhase.USABLE), event
 
 
 def test_an_interrupted_call_is_seen_until_something_else_is_known(steps: Steps):
@@ -125,12 +137,12 @@ def test_only_an_answer_makes_a_handle_that_refuses_calls_usable(steps: Steps):
 
 def test_a_closed_producer_stays_closed_whatever_its_call_answers(steps: Steps):
     for state, event, following in steps:
-        if state.refusal is CLOSED and isinstance(event, (CallAnswered, Began, Ended, MustAbort, OffsetsFollow)):
-            assert following.refusal is CLOSED, event
+        if state.why_unusable is CLOSED and isinstance(event, (CallAnswered, Began, Ended, MustAbort, OffsetsFollow)):
+            assert following.why_unusable is CLOSED, event
 
 
 def test_a_call_gives_its_own_reason_while_it_is_under_way():
-    assert after(CallBegins(R.COMMIT, UNANSWERED, 0)).refusal is UNANSWERED
+    assert after(CallBegins(R.COMMIT, UNANSWERED, 0)).why_unusable is UNANSWERED
     assert after(Began(3.0)).transaction == OpenTransaction(3.0)
 
 
@@ -141,7 +153,9 @@ def test_a_commit_of_no_known_effect_is_never_said_to_have_none(steps: Steps):
             is_refusal = isinstance(event, CallFailed) and event.commit_took_no_effect
             is_answer = isinstance(event, (CallAnswered, CallFailed, Registered))
             had_no_commit = state.transaction is not None and not state.transaction.commit_may_take_effect
-            leaves_calling = is_answer or isinstance(event, (HandleSuspected, HandleUnregistered, HandleFinished))
+            leaves_calling = is_answer or isinstance(
+                event, (HandleSuspected, HandleUnregistered, HandleFinished, HandleLeft)
+            )
             assert isinstance(event, Began) or is_refusal or (had_no_commit and leaves_calling), event
 
 
@@ -163,7 +177,7 @@ def test_the_first_reason_to_abort_stays_until_the_transaction_ends():
 
 
 def test_where_the_cluster_is_unfit_the_library_itself_gives_the_reason():
-    state = after(Began(1.0), MustAbort(ABORTABLE), CallFailed(R.PRODUCE, UNFIT, commit_took_no_effect=True))
+    state = after(Began(1.0), MustAbort(ABORTABLE), CallFailed(R.COMMIT, UNFIT, commit_took_no_effect=True))
     assert state.transaction_failure is None
     assert state.can_end_transaction
 
@@ -171,14 +185,15 @@ def test_where_the_cluster_is_unfit_the_library_itself_gives_the_reason():
 @pytest.mark.parametrize("error", [INTERRUPTED, UNANSWERED, FENCED, FATAL])
 def test_these_errors_finish_the_handle(error: errors.EosError):
     state = after(Began(1.0), CallBegins(R.COMMIT, UNANSWERED, 0), CallFailed(R.COMMIT, error, False))
-    assert (state.phase, state.refusal) == (HandlePhase.FINISHED, error)
+    assert (state.phase, state.why_unusable) == (HandlePhase.FINISHED, error)
     assert state.is_in_transaction
     assert not state.can_end_transaction
 
 
-def test_an_error_may_finish_the_handle_whatever_its_class():
-    state = after(CallFailed(R.ABORT, UNFIT, commit_took_no_effect=True, finishes_handle=True))
-    assert (state.phase, state.refusal) == (HandlePhase.FINISHED, UNFIT)
+@pytest.mark.parametrize("failure", [LOST, INIT_IN_VAIN], ids=["lost", "init in vain"])
+def test_a_failure_may_finish_the_handle_whatever_the_class_of_its_error(failure: ProducerFailure):
+    state = after(CallFailed(failure.request, UNFIT, commit_took_no_effect=True, failure=failure))
+    assert (state.phase, state.why_unusable) == (HandlePhase.FINISHED, UNFIT)
 
 
 def test_a_handle_that_must_be_rebuilt_says_so_instead_of_the_abort():
@@ -233,7 +248,27 @@ def test_offsets_stay_fenced_by_the_group_once_they_are(steps: Steps):
 
 def test_the_next_handle_has_no_transaction_and_one_without_an_init_may():
     replaced = after(Began(1.0), HandleReplaced(NOT_REGISTERED))
-    assert (replaced.phase, replaced.transaction) == (HandlePhase.UNREGISTERED, None)
-    unregistered = after(Began(1.0), HandleUnregistered(NOT_REGISTERED))
-    assert (unregistered.phase, unregistered.is_in_transaction) == (HandlePhase.UNREGISTERED, True)
-    assert after(HandleUnregistered(NOT_REGISTERED), Registered()) == ProducerState()
+    assert (replaced.phase, replaced.transaction) == (HandlePhase.LEFT, None)
+    assert next_state(replaced, HandleBuilt()).phase is HandlePhase.UNREGISTERED
+    for event in (HandleUnregistered(NOT_REGISTERED), HandleLeft(NOT_REGISTERED)):
+        assert after(Began(1.0), event).is_in_transaction
+    assert after(HandleUnregistered(NOT_REGISTERED), Registered()) == ProducerState(is_initialised=True)
+
+
+def test_an_init_goes_on_with_its_handle_until_that_is_initialised_or_given_up(steps: Steps):
+    """A new handle asks for its id without naming an epoch (KIP-360), so two of them may fence each other."""
+    given_up = {HandlePhase.LEFT, HandlePhase.SUSPECT, HandlePhase.FINISHED}
+    assert ProducerState().may_initialise
+    for state, event, following in steps:
+        assert following.may_initialise is (not following.is_initialised and following.phase not in given_up), event
+        if following.is_initialised and not state.is_initialised:
+            assert isinstance(event, Registered)
+        if state.is_initialised and not following.is_initialised:
+            assert isinstance(event, (HandleLeft, HandleReplaced))
+
+
+def test_only_a_handle_without_an_init_serves_calls_while_it_is_unusable(steps: Steps):
+    assert not ProducerState().refuses_serving
+    for _, event, state in steps:
+        serves = state.phase in {HandlePhase.USABLE, HandlePhase.UNREGISTERED, HandlePhase.LEFT}
+        assert state.refuses_serving is not serves, event

@@ -31,7 +31,6 @@ from eos_client.core.producer_states import (
     CallAnswered,
     CallBegins,
     CallFailed,
-    HandlePhase,
     InitBegins,
     MustAbort,
     ProducerEvent,
@@ -44,7 +43,6 @@ from eos_client.ports import Clock
 _GRACE_S = 0.5
 _REPORT_LIMIT_S, _REPORT_SLICE_S = 0.5, 0.05
 FLUSH_SLICE_S = 0.2
-_NOT_TO_BE_INITIALISED = frozenset({HandlePhase.SUSPECT, HandlePhase.FINISHED})
 
 T = TypeVar("T")
 
@@ -69,8 +67,6 @@ class BoundedCalls:
     def tell(self, event: ProducerEvent) -> None:
         """Apply ``event`` to the state."""
         self.state = next_state(self.state, event)
-        if self.state.phase in _NOT_TO_BE_INITIALISED:
-            self.library.init.end_attempts()
 
     @property
     def transaction_age_s(self) -> float:
@@ -82,12 +78,12 @@ class BoundedCalls:
 
     def require_usable(self) -> None:
         """Raise the error for which the handle refuses calls, if there is one."""
-        if self.state.refusal is not None:
-            raise self.state.refusal
+        if self.state.why_unusable is not None:
+            raise self.state.why_unusable
 
     def require_serving(self) -> None:
         """Raise the error for which the handle refuses even calls without a transaction."""
-        if self.library.raw is None or self.state.phase is not HandlePhase.UNREGISTERED:
+        if self.library.raw is None or self.state.refuses_serving:
             self.require_usable()
 
     def begin_call(self, request: TransactionalRequest) -> None:
@@ -158,9 +154,9 @@ class BoundedCalls:
         deadline = math.inf if timeout_s < 0 else self.clock() + timeout_s
         while True:
             slice_s = min(longest_s, max(0.0, deadline - self.clock()))
-            left = int(self.direct(TransactionalRequest.FLUSH, lambda: self.library.raw.flush(slice_s)))  # noqa: B023
-            if is_over() or not left or self.clock() >= deadline:
-                return left
+            unacknowledged = int(self.direct(TransactionalRequest.FLUSH, lambda: self.library.raw.flush(slice_s)))  # noqa: B023
+            if is_over() or not unacknowledged or self.clock() >= deadline:
+                return unacknowledged
             if meanwhile is not None:
                 meanwhile()
 
@@ -179,7 +175,8 @@ class BoundedCalls:
                 named = self.record_failure(request, error, where)
             elif named := idempotent_error(request, kafka_error(error), where):
                 self.tell(CallFailed(request, named, commit_took_no_effect=False))
-        self.tell(CallAnswered())
+        if named is None:
+            self.tell(CallAnswered())
         try:
             if named is None:  # where nothing can be said that confluent_kafka's own exception does not say
                 raise error
@@ -203,11 +200,9 @@ class BoundedCalls:
             self.library.abandoned_inits.record_fence()
         clause = self._why_failed(failure) + where
         named = producer_error(failure, error, self.library.transactional_id, clause, self._words)
-        never_registered = request is TransactionalRequest.INIT and failure.fatal
-        if never_registered:
+        self.tell(CallFailed(request, named, failure.commit_took_no_effect, failure))
+        if request is TransactionalRequest.INIT and failure.finishes_handle:
             self.library.init.mark_answered()
-        is_finished = never_registered or failure.transaction_is_lost
-        self.tell(CallFailed(request, named, failure.commit_took_no_effect, failure, finishes_handle=is_finished))
         return named
 
     def _overdue(self, request: TransactionalRequest, timeout_s: float) -> errors.EosError:

@@ -263,8 +263,8 @@ class ConfluentProducer:
 
     def queue(self, topic: str, *args: Any, **kwargs: Any) -> None:
         """Queue a record as ``produce`` does, for a caller that owns the producer."""
-        if self.calls.state.refusal is not None:
-            raise self.calls.state.refusal
+        if self.calls.state.why_unusable is not None:
+            raise self.calls.state.why_unusable
         library = self.library
         if not UNCHANGEABLE.issuperset(map(type, args[:_CONTENTS])):
             args = (*map(as_written, args[:_CONTENTS]), *args[_CONTENTS:])
@@ -401,20 +401,20 @@ class ConfluentProducer:
     def flush_outputs(self, timeout_s: float, meanwhile: Callable[[], None] | None = None) -> None:
         """Wait until every record is acknowledged, calling ``meanwhile``; raises AbortableError after ``timeout_s``."""
         began_at = self._clock()
-        left = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else FLUSH_SLICE_S, meanwhile)
+        unacknowledged = self._flush(timeout_s, _WORKING_SLICE_S if meanwhile else FLUSH_SLICE_S, meanwhile)
         self.flush_share += (self._clock() - began_at) / max(FLUSH_SLICE_S, timeout_s)
-        if left:
+        if unacknowledged:
             name = self.library.transactional_id
             raise self._unacknowledged(
-                f"{left} outputs of transactional.id {name!r} were not acknowledged within {timeout_s:g} s"
+                f"{unacknowledged} outputs of transactional.id {name!r} were not acknowledged within {timeout_s:g} s"
             )
 
     @owned(exclusive=True, allow_in_callbacks=True)
     def flush(self, timeout: float = -1) -> int:
         """Wait for outstanding records; returns how many are left."""
-        left = self._flush(timeout, until_raised=True)
+        unacknowledged = self._flush(timeout, until_raised=True)
         self.library.callback_errors.raise_deferred()
-        return left
+        return unacknowledged
 
     @owned()
     def _flush(
@@ -462,7 +462,7 @@ class ConfluentProducer:
         library = self.library
         library.guard.begin_close()
         try:
-            if library.raw is not None and not library.transactional_id and self.calls.state.refusal is None:
+            if library.raw is not None and not library.transactional_id and self.calls.state.why_unusable is None:
                 self._flush(-1)
         finally:
             self.calls.tell(HandleFinished(closed_error(library.transactional_id)))

@@ -23,14 +23,13 @@ _LATE_INIT_S = 10.0
 class HandleInit:
     """The progress of one handle's init. ``attempt`` runs in the thread of the handle, everything else in its owner's.
 
-    ``is_resumable``: the handle has not been initialised, and can be. ``is_unanswered``: its request may be on its way.
-    ``is_fresh``: it has been, and no transaction was begun since.
+    ``is_unanswered``: its request may be on its way. ``is_fresh``: it has succeeded, and no transaction has begun
+    since.
     """
 
-    __slots__ = ("is_fresh", "is_resumable", "is_unanswered")
+    __slots__ = ("is_fresh", "is_unanswered")
 
     def __init__(self) -> None:
-        self.is_resumable = True
         self.is_unanswered = False
         self.is_fresh = False
 
@@ -40,17 +39,13 @@ class HandleInit:
             raw.init_transactions(timeout_s)
             self.is_fresh = True
 
-    def mark_requested(self) -> None:
+    def mark_requested(self, *, is_needed: bool) -> None:
         """Expect an answer from now on, unless none is needed."""
-        self.is_unanswered = self.is_resumable
+        self.is_unanswered = is_needed
 
     def mark_answered(self) -> None:
         """End the init: it succeeded, it failed for good, or the handle is abandoned."""
-        self.is_resumable = self.is_unanswered = False
-
-    def end_attempts(self) -> None:
-        """Initialise the handle no more."""
-        self.is_resumable = False
+        self.is_unanswered = False
 
     def end_freshness(self) -> None:
         """Let a transaction begin: another init would not be the same one."""

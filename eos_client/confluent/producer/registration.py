@@ -21,7 +21,15 @@ from eos_client.confluent.first_contact import FirstContact
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.core.producer_states import HandlePhase, HandleReplaced, HandleSuspected, HandleUnregistered, Registered
+from eos_client.core.producer_states import (
+    HandleBuilt,
+    HandleLeft,
+    HandlePhase,
+    HandleReplaced,
+    HandleSuspected,
+    HandleUnregistered,
+    Registered,
+)
 from eos_client.observe import Counters, EventHook, ProducerRebuilt
 
 _INIT_ATTEMPT_MIN_S = 0.01
@@ -74,7 +82,7 @@ class Registration:
         began_at = self._clock()
         if not self.library.transactional_id:
             self._become_transactional(limit_s)
-        elif self._calls.state.refusal is not None and not self.library.init.is_resumable:
+        elif self._calls.state.why_unusable is not None and not self._calls.state.may_initialise:
             self._replace_handle()
         self._initialise(max(0.0, limit_s - (self._clock() - began_at)))
 
@@ -84,36 +92,31 @@ class Registration:
 
     def _become_transactional(self, limit_s: float) -> None:
         # After a fatal error it is unknown whether the records produced so far were delivered.
-        if isinstance(self._calls.state.refusal, errors.FatalClientError):
-            raise self._calls.state.refusal
-        if self._calls.state.refusal is None and (left := self._calls.flush(limit_s)):
+        if isinstance(self._calls.state.why_unusable, errors.FatalClientError):
+            raise self._calls.state.why_unusable
+        if self._calls.state.why_unusable is None and (unacknowledged := self._calls.flush(limit_s)):
             message = (
-                f"{left} records produced before init_transactions() were not acknowledged within {limit_s:g} s: the "
-                "producer has no transactional.id yet. Call init_transactions() again, or purge() the records first."
+                f"{unacknowledged} records produced before init_transactions() were not acknowledged within "
+                f"{limit_s:g} s: the producer has no transactional.id yet. Call init_transactions() again, or purge() "
+                "the records first."
             )
             raise make_kafka_error(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)
         settings = self.library.settings_with_id()
-        self._unregister(settings["transactional.id"])
+        self._calls.tell(HandleLeft(not_registered_error(settings["transactional.id"])))
         self.library.take_settings(settings)
         self._ownership.end_sharing()
         self._replace_handle()
 
-    def _unregister(self, transactional_id: str) -> None:
-        """Let the handle take no transactional calls; its init is not continued."""
-        self._calls.tell(HandleUnregistered(not_registered_error(transactional_id)))
-        self.library.init.end_attempts()
-
     def _replace_handle(self) -> None:
         """Replace the handle, which takes no calls until its init has succeeded; an interrupted step is done again."""
-        # First: this is not run again once the next handle is in use.
         self._calls.tell(HandleReplaced(not_registered_error(self.library.transactional_id)))
-        self.library.init.end_attempts()
         self.library.abandon_handle()
         self.library.start()
+        self._calls.tell(HandleBuilt())
 
     def _initialise(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
         library = self.library
-        if library.init.is_resumable and self._calls.state.refusal is None:
+        if self._calls.state.may_initialise and self._calls.state.why_unusable is None:
             self._calls.tell(HandleUnregistered(not_registered_error(library.transactional_id)))
         if library.thread.is_real:  # in a simulated cluster, instances stand for processes
             self._release_other_handles()
@@ -141,7 +144,7 @@ class Registration:
     def _initialise_within(self, contact: FirstContact, meanwhile: Callable[[], None]) -> None:
         def prepare_next(_: tenacity.RetryCallState) -> None:
             meanwhile()
-            if not self.library.init.is_resumable:
+            if not self._calls.state.may_initialise:
                 self._replace_handle()
 
         retrying = tenacity.Retrying(
@@ -157,7 +160,7 @@ class Registration:
     def _init_once(self, contact: FirstContact) -> None:
         attempt_s = min(self._attempt_s, max(_INIT_ATTEMPT_MIN_S, contact.left_s))
         raw, init = self.library.raw, self.library.init
-        init.mark_requested()
+        init.mark_requested(is_needed=self._calls.state.may_initialise)
         try:
             self._calls.run(TransactionalRequest.INIT, lambda: init.attempt(raw, attempt_s), attempt_s)
         except errors.RetriableError:
@@ -189,7 +192,7 @@ class Registration:
         the producer.
         """
         if self.library.init.is_unanswered and not self.library.guard.is_running():
-            self._unregister(self.library.transactional_id)
+            self._calls.tell(HandleLeft(not_registered_error(self.library.transactional_id)))
             self.library.release_id()
 
     def rebuild(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -199,9 +202,9 @@ class Registration:
         or was interrupted is continued. ``meanwhile`` is called between two attempts; what it raises interrupts this.
         """
         self._refuse_when_over()
-        began_at, error = self._clock(), self._calls.state.refusal
+        began_at, error = self._clock(), self._calls.state.why_unusable
         age_s, old = self._calls.transaction_age_s, self.library.identity
-        if not self.library.init.is_resumable:
+        if not self._calls.state.may_initialise:
             self._replace_handle()
         self._initialise(limit_s, meanwhile)
         self._counters.producer_rebuilds += 1
@@ -224,11 +227,11 @@ class Registration:
         unreported.
         """
         self._calls.drain_events()
-        return self.library.log.connections.may_have_sent_twice() or self._calls.state.refusal is not None
+        return self.library.log.connections.may_have_sent_twice() or self._calls.state.why_unusable is not None
 
     def block_after_lost_connection(self) -> None:
         """Use the handle no more if a request of it may be in flight: `rebuild_after_lost_connection` fences that."""
-        if self.may_have_sent_twice and self._calls.recovers_from_own_fence and self._calls.state.refusal is None:
+        if self.may_have_sent_twice and self._calls.recovers_from_own_fence and self._calls.state.why_unusable is None:
             library = self.library
             refusal = _sent_twice(library.transactional_id, log_understood=library.log.understood)
             self._calls.tell(HandleSuspected(refusal))
