@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from eos_client import EosProducer
 from eos_client.clients.transaction_outputs import write_by
 from eos_client.confluent.failures.producer_failures import not_registered_error
+from eos_client.confluent.producer import bounded_calls
 from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer, offsets_to_send
 from eos_client.confluent.producer.library_producer import LibraryProducer
@@ -25,6 +26,9 @@ from eos_client.core.producer_states import (
     HandleFinished,
     HandleSuspected,
     HandleUnregistered,
+    OffsetsFollow,
+    ProducerState,
+    next_state,
 )
 from eos_client.errors import (
     AbortableError,
@@ -223,6 +227,23 @@ def test_a_failed_call_of_a_transaction_is_remembered_as_why_it_can_only_be_abor
     assert started.calls.state.transaction_failure is failure
     started.calls.tell(Ended(TransactionalRequest.ABORT))
     assert started.calls.state.transaction_failure is None
+
+
+def test_what_a_signal_handler_tells_is_kept_by_the_call_that_it_has_interrupted(started, monkeypatch):
+    """Between reading the state and storing it."""
+    started.calls.tell(Began(0.0))
+    in_handler: list[Any] = []
+
+    def interrupted(state: ProducerState, event: Any) -> ProducerState:
+        if not in_handler:
+            in_handler.append(None)
+            in_handler.append(started.calls.must_abort("on purpose"))
+        return next_state(state, event)
+
+    monkeypatch.setattr(bounded_calls, "next_state", interrupted)
+    started.calls.tell(OffsetsFollow(0))
+    assert started.calls.state.transaction_failure is in_handler[1]
+    assert started.calls.state.transaction.losses_before_offsets == 0
 
 
 # -- its registration --------------------------------------------------------------------------------------------------

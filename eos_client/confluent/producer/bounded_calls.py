@@ -65,8 +65,13 @@ class BoundedCalls:
         self.state = ProducerState()
 
     def tell(self, event: ProducerEvent) -> None:
-        """Apply ``event`` to the state."""
-        self.state = next_state(self.state, event)
+        """Apply ``event`` to the state; again, if a signal handler has told something meanwhile."""
+        while True:
+            before = self.state
+            after = next_state(before, event)
+            if self.state is before:
+                self.state = after
+                return
 
     @property
     def transaction_age_s(self) -> float:
