@@ -299,8 +299,9 @@ def _call_failed(state: ProducerState, event: CallFailed) -> ProducerState:
         return _finished(state, event.error)
     if isinstance(event.error, errors.AbortableError):
         return _must_abort(state, MustAbort(event.error))
-    if isinstance(event.error, errors.ClusterUnfitError):
-        # The client library itself refuses every later call, with this reason.
+    if isinstance(event.error, errors.ClusterUnfitError) and event.request is not TransactionalRequest.PRODUCE:
+        # The client library itself refuses every later call, with this reason. After an output that it does not take it
+        # would commit.
         return _with_transaction(state, failure=None)
     return state
 

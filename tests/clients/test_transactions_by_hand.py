@@ -89,6 +89,26 @@ def test_a_transaction_whose_offsets_were_refused_here_is_not_committed_without_
     assert stage.outputs == stage.inputs
 
 
+def test_an_output_to_a_missing_topic_lets_no_failed_transaction_commit(stage):
+    """The client library takes neither the output nor notice of it, and would commit what was written before."""
+    producer, consumer = stage.producer(), stage.subscribed()
+    (message,) = stage.collect(consumer, 1)
+    producer.begin_transaction()
+    producer.produce("missing", b"known to be missing from then on")
+    producer.flush()
+    producer.abort_transaction()
+    producer.begin_transaction()
+    producer.produce(SINK, message.value())
+    with pytest.raises(AbortableError) as refused:
+        names_no_member(stage, producer, consumer, [TopicPartition(SOURCE, 0, 1)])
+    with pytest.raises(ClusterUnfitError):
+        producer.produce("missing", b"")
+    with pytest.raises(AbortableError) as raised_again:
+        producer.commit_transaction()
+    assert raised_again.value is refused.value
+    assert stage.outputs == []
+
+
 def test_a_block_replaces_a_handle_that_failed_in_the_applications_transaction(stage):
     producer, consumer = stage.producer(), stage.subscribed()
     producer.begin_transaction()

@@ -182,6 +182,12 @@ def test_where_the_cluster_is_unfit_the_library_itself_gives_the_reason():
     assert state.can_end_transaction
 
 
+def test_an_output_that_is_not_taken_lets_no_failed_transaction_commit():
+    """The library would commit after it."""
+    unfit = CallFailed(R.PRODUCE, UNFIT, commit_took_no_effect=True)
+    assert after(Began(1.0), MustAbort(ABORTABLE), unfit).transaction_failure is ABORTABLE
+
+
 @pytest.mark.parametrize("error", [INTERRUPTED, UNANSWERED, FENCED, FATAL])
 def test_these_errors_finish_the_handle(error: errors.EosError):
     state = after(Began(1.0), CallBegins(R.COMMIT, UNANSWERED, 0), CallFailed(R.COMMIT, error, False))
