@@ -44,10 +44,11 @@ markers =
 
 CELLS = list(cells())
 NEWEST_FOUND = next(filter(find_python, reversed(claimed_pythons())))
-CORNERS = [(*CELLS[0], [*DEPENDING, *TRACING]), (NEWEST_FOUND, NEWEST, DEPENDING)]
+CORNERS = [
+    pytest.param(*CELLS[0], [*DEPENDING, *TRACING], id="oldest"),
+    pytest.param(NEWEST_FOUND, NEWEST, DEPENDING, id="newest", marks=pytest.mark.soak),
+]
 BETWEEN = CELLS[1:-1]
-OF_THE_OTHER_PYTHONS = [(minor, (NEWEST, OLDEST)[n % 2]) for n, minor in enumerate(claimed_pythons()[1:-1])]
-"""Each of them once, with the newest and the oldest dependencies in turn."""
 
 
 def environment(folder, minor):
@@ -112,13 +113,8 @@ def test_the_sdist_holds_the_package_once(distributions):
     }
 
 
-@pytest.mark.parametrize(
-    ("minor", "resolution"),
-    [
-        *OF_THE_OTHER_PYTHONS,
-        *(pytest.param(*cell, marks=pytest.mark.soak) for cell in BETWEEN if cell not in OF_THE_OTHER_PYTHONS),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("minor", "resolution"), BETWEEN)
 def test_the_wheel_works_with_each_python_and_the_oldest_and_newest_dependencies(
     distributions, tmp_path, minor, resolution
 ):
@@ -127,10 +123,8 @@ def test_the_wheel_works_with_each_python_and_the_oldest_and_newest_dependencies
     shows_the_program(installed, tmp_path)
 
 
-@pytest.mark.parametrize(("minor", "resolution", "folders"), CORNERS, ids=["oldest", "newest"])
-def test_what_depends_on_others_passes_without_the_tree_with_the_oldest_and_with_the_newest_of_all(
-    distributions, tmp_path, minor, resolution, folders
-):
+@pytest.mark.parametrize(("minor", "resolution", "folders"), CORNERS)
+def test_what_depends_on_others_passes_without_the_tree(distributions, tmp_path, minor, resolution, folders):
     run_fitting(distributions.wheel, tmp_path, minor, resolution, folders)
 
 
