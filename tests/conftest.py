@@ -1,7 +1,7 @@
 """What all tests share: brokers, markers, and what a session is judged by.
 
 A test that asks for a broker or a database server is marked `kafka`, everything below tests/spark `spark`; what is
-marked `soak` runs when asked for.
+marked `soak` runs when asked for, and with it the cases of a test marked `in_turn` that others stand for.
 """
 
 import gc
@@ -160,8 +160,22 @@ def run_pytest(tmp_path):
     return run
 
 
+def _is_left_out(item):
+    """Whether others of the cases of a test that is marked `in_turn` stand for this one."""
+    marker = item.get_closest_marker("in_turn")
+    if marker is None:
+        return False
+    places = dict(item.callspec.indices)
+    for mark in item.iter_markers("parametrize"):
+        for name in [] if isinstance(mark.args[0], str) else mark.args[0][1:]:
+            del places[name]  # it goes with the first one
+    return sum(places.values()) % marker.args[0] != 0
+
+
 def pytest_collection_modifyitems(config, items):
     for item in items:
+        if _is_left_out(item):
+            item.add_marker("soak")
         if item.path.is_relative_to(_SPARK_TESTS):
             item.add_marker("spark")
             if item.get_closest_marker("timeout") is None:

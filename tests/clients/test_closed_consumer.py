@@ -120,6 +120,7 @@ def test_records_that_were_put_back_are_not_handed_over_after_close(stage):
         consumer.consume(2, 0.1)
 
 
+@pytest.mark.in_turn(2)
 @strides(EVERY_STEP)
 @pytest.mark.parametrize("static", [False, True], ids=["dynamic", "static"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)

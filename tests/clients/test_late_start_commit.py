@@ -56,6 +56,7 @@ def stage(request: Any) -> SimulatedStage:
     return SimulatedStage(request.param, records=1, partitions=1)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("run", [blocks, loop])
 @pytest.mark.parametrize("request_name", ["OffsetCommit", "TxnOffsetCommit", "EndTxn", "AddOffsetsToTxn"])
 def test_a_late_copy_does_not_take_the_group_back(stage: SimulatedStage, request_name: str, run: Run) -> None:
@@ -67,6 +68,7 @@ def test_a_late_copy_does_not_take_the_group_back(stage: SimulatedStage, request
     assert stage.outputs == NEW
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("fault", ["lose_reply", "lose_request"])
 @pytest.mark.parametrize("request_name", ["TxnOffsetCommit", "EndTxn", "AddOffsetsToTxn", "OffsetFetch"])
 @pytest.mark.parametrize("run", [blocks, loop])
@@ -78,6 +80,7 @@ def test_a_start_whose_commit_is_not_answered_is_committed_in_the_end(stage, run
     assert stage.outputs == NEW
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("refusal", ["COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS", "UNKNOWN_MEMBER_ID"])
 @pytest.mark.parametrize("run", [blocks, loop])
 def test_a_start_whose_commit_is_refused_is_committed_in_the_end(stage, run, refusal):

@@ -200,6 +200,7 @@ def in_form(outputs: Callable[[Any], Iterator[Any]], form: str) -> Any:
     return {"transform": outputs, "transform_batch": of_all, "async": later}.get(form, all_later)
 
 
+@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("options", [{}, LETTERS], ids=["stop", "dead_letter"])
 @pytest.mark.parametrize("form", ["transform", "transform_batch", "async", "async batch"])
 @pytest.mark.parametrize("buffer", BUFFERS.values(), ids=BUFFERS)
@@ -413,6 +414,7 @@ CONSUMED = [("orders", n, number, number, [("number", number)]) for n, number in
 BAD = {**REFUSED, "the transform": ValueError("refused")}
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
 @pytest.mark.parametrize("form", FORMS_OF_RECORDS)
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
@@ -449,6 +451,7 @@ def test_stop_names_the_record_of_a_refused_output_that_its_transform_has_change
     assert [each for each in transform.seen if each not in CONSUMED] == []
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("form", FORMS_OF_RECORDS)
 @pytest.mark.parametrize("request_kind", ["TxnOffsetCommit", "EndTxn", "AddPartitionsToTxn"])
 def test_a_record_that_comes_again_after_an_abort_is_as_it_was(

@@ -48,6 +48,7 @@ def values(consumer: EosConsumer, seconds: float) -> list[bytes]:
     return [message.value() for message in found]
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("ending", "read"), [("commit", [b"2", b"3"]), ("abort", [b"1", b"2", b"3"])])
 def test_a_returned_partition_starts_at_the_offset_that_the_pending_transaction_leaves(

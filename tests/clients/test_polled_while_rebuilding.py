@@ -59,6 +59,7 @@ def commit_with_a_lost_connection(
     return txn, left
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("takes_effect", [False, True], ids=["commit lost", "answer lost"])
 @pytest.mark.parametrize("is_revoked", [False, True], ids=["stays", "partition leaves"])

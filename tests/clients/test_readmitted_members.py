@@ -33,6 +33,7 @@ def readmitting(monkeypatch):
     monkeypatch.setattr(ClassicGroup, "join", join_any)
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.usefixtures("readmitting")
 @pytest.mark.parametrize("wait_s", WAITS_S)
 @pytest.mark.parametrize("turns", TURNS)

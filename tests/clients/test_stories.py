@@ -25,6 +25,7 @@ EVERY_PROTOCOL = [Setting(*protocol_and_assignor(protocol)) for protocol in PROT
 GOES_ON_WITHIN_S = 12.0
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 @pytest.mark.parametrize("mix", MIXES.values(), ids=MIXES)
 @pytest.mark.parametrize("seed", [1001, pytest.param(1002, marks=pytest.mark.soak)])

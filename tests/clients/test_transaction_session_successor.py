@@ -42,6 +42,7 @@ def fenced_in_a_block(stage, producer, consumer, count):
     return block
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("count", [2, 3, 5])
 @pytest.mark.parametrize("before", [1, 2, 3])
 @pytest.mark.parametrize("in_a_row", [1, 2])

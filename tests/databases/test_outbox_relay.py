@@ -148,6 +148,7 @@ def test_rows_behind_those_that_another_relay_has_numbered_wait_for_them(stage: 
 # -- exactly once ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("protocol", NAMES)
 @pytest.mark.parametrize("request_name", ["EndTxn", "TxnOffsetCommit", "AddOffsetsToTxn", "Produce"])
 @pytest.mark.parametrize("fault", ["lose_reply", "lose_request", "delay"])
@@ -301,6 +302,7 @@ def test_rows_that_somebody_has_deleted_are_passed(stage: OutboxStage):
 # -- the database fails ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("request_name", ["states", "number", "read", "clear"])
 @pytest.mark.parametrize("lost", ["request", "reply"])
 def test_a_connection_that_is_lost_loses_and_doubles_nothing(tmp_path: Path, request_name: str, lost: str):

@@ -109,6 +109,7 @@ ACTS = {
 """What may happen, and how often."""
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("protocol", NAMES)
 @pytest.mark.parametrize(
     "seed", [seed if seed < TOLD else pytest.param(seed, marks=pytest.mark.soak) for seed in range(STORIES)]

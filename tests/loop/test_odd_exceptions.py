@@ -81,6 +81,7 @@ def run(cluster, form, error, **options) -> list[Any]:
     return [event for event in events if isinstance(event, (RecordSkipped, RecordDeadLettered))]
 
 
+@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("attempts", [1, 2])
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy["on_error"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: f"{error.__module__}.{error.__name__}")

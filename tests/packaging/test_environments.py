@@ -39,6 +39,7 @@ markers =
     kafka: real brokers
     spark: Spark
     soak: long runs
+    in_turn: some of the cases
     alone: with the machine to itself
 """
 
