@@ -44,6 +44,7 @@ def assert_exact(stage):
     assert outcome.reordered == 0, outcome
 
 
+@pytest.mark.soak  # without Spark: test_database_task.py; with Kafka: test_cluster_driver.py
 def test_a_driver_killed_between_its_slots_repeats_no_row(database):
     stage = database()
     fault = Fault("committed", 1, Action.FREEZE, slot=0)

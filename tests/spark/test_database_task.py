@@ -135,6 +135,7 @@ def crash_at(wanted):
 STEPS = ("start", "ledger_read", "begun", "inserted", "written", "moved", "committed")
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_task_that_dies_at_any_step_is_repeated_and_writes_once(sink, step):
     with pytest.raises(MemoryError):
@@ -145,6 +146,7 @@ def test_a_task_that_dies_at_any_step_is_repeated_and_writes_once(sink, step):
     assert sink.numbers() == list(range(250))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("step", ["ledger_read", "begun", "inserted", "written"])
 def test_a_zombie_task_that_wakes_after_the_next_claim_writes_nothing(sink, step):
     sleeper = Sleeper(step)
@@ -182,6 +184,7 @@ def test_a_zombie_between_its_move_and_its_commit_holds_up_the_claim_and_no_long
     assert sink.numbers() == list(range(250))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("step", ["ledger_read", "begun", "inserted", "written"])
 def test_of_two_attempts_side_by_side_one_commits(sink, step):
     sleeper = Sleeper(step)
@@ -321,6 +324,7 @@ def until_written(sink, batch_id, batches, attempts_max=10, **options):
     raise failed
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("fault", [*LOST, Fault.BUSY, Fault.DEADLOCK, Fault.SERIALISATION])
 @pytest.mark.parametrize("after", range(4))
 @pytest.mark.parametrize("statement", ASKED, ids=lambda statement: statement.name)

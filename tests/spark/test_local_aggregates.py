@@ -138,6 +138,7 @@ def test_closed_windows_arrive_once_though_the_query_is_stopped_inside_a_batch(l
     assert_closed_windows_once(local)
 
 
+@pytest.mark.soak
 def test_updates_arrive_once_though_the_query_is_stopped_inside_a_batch(local):
     stop_inside(local, windowed(local), 3, "update")  # the first whose watermark has closed a window
     assert local.run(local.sink(), windowed(local), 5, "update") is None

@@ -87,7 +87,9 @@ def kinds(events):
     ("kind", "loses", "seen"),
     [
         (SparkRunStarted, 0, [SparkRunStarted, SparkRunFenced]),
-        (SparkLeaseRenewed, 1, [SparkRunStarted, SparkLeaseRenewed, SparkRunFenced]),
+        pytest.param(
+            SparkLeaseRenewed, 1, [SparkRunStarted, SparkLeaseRenewed, SparkRunFenced], marks=pytest.mark.soak
+        ),
         (SparkRunFenced, 4, [SparkRunStarted, *[SparkLeaseRenewed] * 3, SparkRunFenced]),
     ],
 )

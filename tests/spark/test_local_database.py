@@ -336,7 +336,7 @@ def test_a_sink_that_failed_looks_at_the_ledger_before_its_next_batch(query):
 # -- other databases ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mysql", "sqlite"])
+@pytest.mark.parametrize("name", ["mysql", pytest.param("sqlite", marks=pytest.mark.soak)])
 def test_other_databases_get_each_row_once(spark, tmp_path, name, request):
     url = request.getfixturevalue("mysql_server").url if name == "mysql" else f"sqlite:///{tmp_path}/rows.db"
     query = TableQuery(spark, url, tmp_path)

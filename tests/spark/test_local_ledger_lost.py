@@ -171,6 +171,7 @@ def test_no_batch_begins_once_the_end_of_a_run_is_noted(local, monkeypatch):
     assert local.values() == each_once(0, 40)
 
 
+@pytest.mark.soak  # as after the query that goes on without its ledger
 def test_one_file_is_left_of_all_runs(local):
     for until in (1, 2, 3):
         close_after(local, until)

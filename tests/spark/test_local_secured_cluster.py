@@ -67,7 +67,16 @@ def test_without_one_of_them_nothing_is_written_and_the_error_names_the_resource
     assert stage.values() == each_once(0, 0)
 
 
-@pytest.mark.parametrize("lost", [name for name in LISTED if name.split()[0] in {"read", "write"}])
+@pytest.mark.parametrize(
+    "lost",
+    [
+        *("write the output", "read the ledger group"),
+        *(
+            pytest.param(name, marks=pytest.mark.soak)
+            for name in ("read the ledger topic", "write the transactional ids")
+        ),
+    ],
+)
 def test_a_permission_that_is_taken_away_between_two_batches_is_named_and_each_row_is_written_once(
     lost, strict, secured_broker
 ):
