@@ -38,6 +38,7 @@ _TOGETHER = {
         "tests/spark/test_local_refusals.py",
         "tests/spark/test_local_secured_cluster.py",
         "tests/spark/test_local_stream.py",
+        "tests/spark/test_pipeline_page.py",
     ),
     "session": ("tests/spark/test_local_",),
     "cluster": ("tests/kafka/test_embedded_cluster.py", "tests/recovery/test_coordinators.py"),
