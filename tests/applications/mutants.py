@@ -353,7 +353,7 @@ MUTANTS = (
         "a block commits after a failed call", _commits_after_a_failure, _of("swallowed_errors", "async_exceptions")
     ),
     Mutant("a block inside a block is accepted", _nested_blocks, _of("misuse")),
-    Mutant("error events pass as records", _events_pass_as_records, _of("end_events")),
+    Mutant("error events pass as records", _events_pass_as_records, _of("end_events"), seed=3),
     Mutant("with latest, the first start is not committed", _start_is_not_fixed, _of("latest")),
     Mutant(
         "the client library is told latest",
@@ -388,7 +388,7 @@ MUTANTS = (
         _of("long_transforms"),
         says="failed with _FENCED",
     ),
-    Mutant("a number beyond C's breaks through", _huge_numbers_break_through, _of("odd_numbers")),
+    Mutant("a number beyond C's breaks through", _huge_numbers_break_through, _of("odd_numbers"), seed=5),
     Mutant("a dead letter is only tried whole", _letters_only_whole, _of("near_limit_letters")),
     Mutant("without a start, and with no leave to choose one, it idles", _goes_on_without_a_start, _of("no_reset")),
     Mutant("a start is chosen with no leave to", _library_chooses_a_start, _of("no_reset")),
@@ -401,8 +401,14 @@ MUTANTS = (
         "a consumer that has committed plainly may enter a block",
         _any_consumer_may_enter_a_block,
         _of("commits_before_blocks"),
+        seed=3,
     ),
-    Mutant("commit() of a consumer with blocks is sent", _commits_are_sent_beside_blocks, _of("commits_after_blocks")),
+    Mutant(
+        "commit() of a consumer with blocks is sent",
+        _commits_are_sent_beside_blocks,
+        _of("commits_after_blocks"),
+        seed=14,
+    ),
     Mutant(
         "records that come again and are put back cover what was lost before",
         _put_back_covers_what_departed,
@@ -450,7 +456,7 @@ MUTANTS = (
         _broken_blocks_are_told_the_last_outcome,
         _of("strikes_at_the_end", "async_exceptions"),
     ),
-    Mutant("a skip is told before it is committed", _skips_are_told_at_once, _of("faults", "refused_outputs")),
+    Mutant("a skip is told before it is committed", _skips_are_told_at_once, _of("faults", "refused_outputs"), seed=26),
     Mutant("a wrong clock is a failure of records", _a_clock_is_never_at_fault, _of("wrong_clocks")),
     Mutant(
         "a time that was given once excuses the clock in later outputs",

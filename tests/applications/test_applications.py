@@ -18,19 +18,11 @@ from tests.applications.shrinker import shrink
 from tests.support.brokers import SharedBrokers
 from tests.verification.brokers import PATIENT_PROPERTIES, RunningBroker
 
-FIRST_SEED, GROUPS = 501_000, 10
+FIRST_SEED, GROUPS = 501_000, 4
 SEEDS = (
-    *range(501_011, 501_041),
-    501_048,
-    501_059,
-    501_061,
-    501_062,
-    501_072,
-    501_080,
-    501_101,
-    501_103,
-    501_129,
-    501_233,
+    *(501_013, 501_015, 501_017, 501_020, 501_022, 501_025, 501_028),
+    *(501_032, 501_035, 501_040, 501_048, 501_059, 501_061, 501_062),
+    *(501_080, 501_101, 501_103, 501_129, 501_233),
 )
 """They contain every part that the first 250 have: some are in the last ones only."""
 REAL_AND_SIMULATED = (
