@@ -13,7 +13,7 @@ from tests.clients.struck_steps import StepStrike, strides, struck_runs
 from tests.clients.test_interrupted_calls import EACH, PARTITIONS, ReadingApplication
 from tests.support.protocols import BY_COORDINATOR
 
-EVERY_STEP = 167
+EVERY_STEP = 331
 
 
 class Reading(ReadingApplication):

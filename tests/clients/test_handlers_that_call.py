@@ -19,8 +19,8 @@ from tests.clients.struck_steps import StepStrike, counted, is_of_the_clients, s
 
 RECORDS = 4
 EVERY_STEP = 3989
-EVERY_OWN_STEP = 13
-EVERY_PAUSED_STEP = 23
+EVERY_OWN_STEP = 29
+EVERY_PAUSED_STEP = 47
 _OWN_DOING = re.compile("closed|this block was abandoned")
 
 

@@ -12,7 +12,7 @@ from tests.clients.struck_steps import StrikeError, strides, struck_calls, struc
 from tests.support.protocols import BY_COORDINATOR
 
 PARTITIONS, EACH = 2, 40
-EVERY_STEP = 1997
+EVERY_STEP = 3989
 """One step in so many is struck: a prime, so that the steps of one round are not always the same."""
 
 

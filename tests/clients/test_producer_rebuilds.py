@@ -23,13 +23,13 @@ from eos_client.errors import (
 from eos_client.observe import ProducerRebuilt
 from eos_client.testing.simulator import SimulatedCluster
 from tests.clients.simulated_stage import SINK, SimulatedStage
-from tests.clients.struck_steps import StepStrike, StrikeError
+from tests.clients.struck_steps import StepStrike, StrikeError, strides
 from tests.interruption import BrokenOffError
 
 RECOVERY_S = 6.0
 REFUSALS = 30
 """More than there are tries in two recoveries, one every 0.5 s, and fewer than in three."""
-EVERY_STEP = 23
+EVERY_STEP = 47
 """One step of a call in so many is struck: a prime, so that loops are struck at different steps."""
 PATIENCE_S = 0.05
 """How long, in real seconds, a call stays in the library when nothing else ends it."""
@@ -258,14 +258,15 @@ def rebuild(producer):
     producer.adapter.rebuild()
 
 
+@strides(EVERY_STEP)
 @pytest.mark.parametrize("act", [EosProducer.init_transactions, rebuild, transaction])
-def test_wherever_an_exception_strikes_a_producer_the_next_rebuild_gives_a_handle_that_works(act):
+def test_wherever_an_exception_strikes_a_producer_the_next_rebuild_gives_a_handle_that_works(act, first):
     copying = Copying()
     producer = copying.producer
     if act is not EosProducer.init_transactions:
         producer.init_transactions()
     steps = struck(act, producer, 0).steps
-    for number in range(1, steps, EVERY_STEP):
+    for number in range(first, steps, EVERY_STEP):
         strike = struck(act, producer, number)
         for call in (lambda: producer.poll(0), producer.list_topics, lambda: producer.produce("out", b"no")):
             with suppress(EosError):

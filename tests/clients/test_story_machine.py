@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from tests.clients.group_story import MEMBERS_MAX, PARTITIONS, SESSION_S, GroupStory, Setting
 from tests.clients.storytellers import COMMIT_REQUESTS, REQUESTS
 
-STORIES = int(os.environ.get("EOS_STORIES", "15"))
+STORIES = int(os.environ.get("EOS_STORIES", "8"))
 STEPS = 25
 MEMBERS, COUNTS = st.integers(0, MEMBERS_MAX - 1), st.sampled_from((1, 3, 20))
 SECONDS = st.sampled_from((0.01, 0.5, 1.5, 4.0, SESSION_S + 1.0))

@@ -175,9 +175,9 @@ def begins(by):
     return pytest.mark.parametrize("begin", [1, *(pytest.param(n, marks=pytest.mark.soak) for n in range(2, by + 1))])
 
 
-@pytest.mark.parametrize("begin", [1, 2])
+@begins(4)
 def test_the_next_block_after_one_that_was_interrupted_at_any_step_is_entered(begin):
-    strike_steps(Application.first_block, next_block, begin=begin, by=2)
+    strike_steps(Application.first_block, next_block, begin=begin, by=4)
 
 
 @begins(5)

@@ -15,7 +15,7 @@ from tests.clients.struck_steps import StepStrike, StrikeError, strides, struck_
 from tests.support.interception import close_the_gate
 from tests.support.protocols import PROTOCOLS
 
-EVERY_STEP = 17
+EVERY_STEP = 41
 
 
 @pytest.fixture(params=PROTOCOLS)

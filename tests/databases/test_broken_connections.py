@@ -53,7 +53,7 @@ def story(stage, **options):
     return runs_on(stage, seconds=8, **options)
 
 
-@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("fault", Fault)
 def test_whichever_statement_is_struck(tmp_path, fault, stride):
     count = statements_of_a_run(tmp_path)

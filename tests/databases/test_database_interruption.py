@@ -11,7 +11,7 @@ from tests.clients.struck_steps import StepStrike, StrikeError, strides, struck_
 from tests.databases.stage import Stage
 from tests.databases.test_database_blocks import Worker, has_all
 
-EVERY_STEP = 1999
+EVERY_STEP = 3989
 _SQL = str(Path(eos_client.__file__).parent / "integration" / "sql")
 
 
