@@ -29,6 +29,7 @@ class Job:
     ) -> None:
         names = {"transform_batch", "concurrency_max"}
         settings = {name: value for name, value in options.items() if name not in names}
+        settings.setdefault("poll_timeout_s", 1.0)  # in the minute that is left it polls in vain
         self.events: list[Any] = []
         self.loop = kind(
             EosConfig({"bootstrap.servers": "simulated"}, group_id="billing", **settings),

@@ -61,6 +61,7 @@ class Stage:
         given = {"offsets_table"} & options.keys()
         passed = {name: options.pop(name) for name in given}
         options.setdefault("consumer", {"auto.offset.reset": "earliest"})
+        options.setdefault("poll_timeout_s", 0.5)  # most of the time there is nothing to poll
         config = EosConfig({"bootstrap.servers": "simulated"}, group_id=options.pop("group_id", GROUP), **options)
         return DatabaseLoop(
             config,

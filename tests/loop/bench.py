@@ -15,7 +15,7 @@ from eos_client.testing.simulator import PartitionKey, SimulatedCluster
 
 BROKERS = {"bootstrap.servers": "simulated"}
 LETTERS: dict[str, Any] = {"on_error": "dead_letter", "dead_letter_topic": "letters"}
-ENDS_AFTER_S = 10_000.0
+ENDS_AFTER_S = 2_000.0
 
 
 def config(**options: Any) -> EosConfig:
