@@ -383,7 +383,9 @@ def test_what_turns_out_not_to_have_run_ends_the_loop(stage, hidden):
 # -- stopped and closed ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hundredths", range(0, 120, 7))
+@pytest.mark.parametrize(
+    "hundredths", [*range(0, 120, 20), *(pytest.param(n, marks=pytest.mark.soak) for n in range(10, 120, 20))]
+)
 def test_wherever_it_is_stopped_the_next_loop_goes_on(tmp_path, hundredths):
     stage = Stage(tmp_path, seed=hundredths)
     stage.writes_for(1.5, every_s=0.01)

@@ -363,7 +363,7 @@ class Story(Work):
         return [self.cluster.brokers.log(key).last_stable_offset - committed.get(key, 0) for key in keys]
 
 
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(n, marks=pytest.mark.soak) for n in range(8, 200))])
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.soak) for n in range(4, 200))])
 def test_at_random_nothing_is_lost_or_doubled_and_the_lag_ends_at_0(seed):
     work = Story(SimulatedCluster(seed=seed), seed)
     work.run_for(150.0)
