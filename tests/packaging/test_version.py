@@ -29,6 +29,7 @@ def tree(tmp_path):
     return tmp_path
 
 
+@pytest.mark.soak
 def test_a_tree_without_git_builds_and_one_with_a_tag_builds_as_its_version(tree):
     assert build_sdist(tree, tree / "dist").name == "eos_client-0.1.0.dev0.tar.gz"
     for command in TAGGED:

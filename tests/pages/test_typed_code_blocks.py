@@ -163,6 +163,7 @@ def test_mypy_accepts_each_block_as_printed(written: Path) -> None:
     checked("mypy", "--config-file", "mypy.ini", *sorted(path.name for path in written.glob("*.py")), folder=written)
 
 
+@pytest.mark.soak  # mypy reads them at each change
 def test_pyright_accepts_each_block_as_printed(written: Path) -> None:
     settings: dict[str, object] = {"include": ["."], "extraPaths": [str(REPOSITORY)], "pythonVersion": "3.10"}
     settings["reportMissingModuleSource"] = False  # of stubs

@@ -25,6 +25,7 @@ def test_that_passes():
 """
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.parametrize("processes", [0, 2])
 @pytest.mark.parametrize(("count", "exit_code"), [(SKIPS_MAX, 0), (SKIPS_MAX + 1, 1)], ids=["within", "above"])
 def test_a_session_fails_above_the_budget(tmp_path: Path, processes: int, count: int, exit_code: int) -> None:

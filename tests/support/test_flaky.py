@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.soak  # it is run by hand
+
 REPOSITORY = Path(__file__).parents[2]
 TESTS = """
 import os, pathlib, time

@@ -73,6 +73,7 @@ def test_all_workers_use_one_broker_of_a_kind_which_is_stopped_at_the_end(tmp_pa
     assert sorted(told) == sorted([BY_DEFAULT, "started 4.1.2 {}", "stopped", "stopped"])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("tests", "says"), [(CRASHES, "crashed"), (ASKS_IN_VAIN, "it does not start")])
 def test_a_worker_that_crashes_or_asks_in_vain_leaves_it_to_the_others(tmp_path: Path, tests: str, says: str) -> None:
     ran, told = run(tmp_path, tests)
