@@ -54,6 +54,11 @@ def pytest_collection():
         gc.enable()
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Spare a run without Spark what its tests import."""
+    return True if collection_path == _SPARK_TESTS and "not spark" in config.option.markexpr else None
+
+
 def pytest_collection_finish():
     """What was imported and collected stays to the end: no collection of garbage need look through it again."""
     gc.freeze()
