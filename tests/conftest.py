@@ -165,21 +165,32 @@ def run_pytest(tmp_path):
     return run
 
 
-def _is_left_out(item):
-    """Whether others of the cases of a test that is marked `in_turn` stand for this one."""
+def _is_left_out(item, seen):
+    """Whether others of the cases of a test that is marked `in_turn` stand for this one.
+
+    ``seen`` has, by test and parameter, the values that came, whose places are summed up: so each comes with some of
+    the others.
+    """
     marker = item.get_closest_marker("in_turn")
     if marker is None:
         return False
-    places = dict(item.callspec.indices)
+    given = dict(item.callspec.params)
     for mark in item.iter_markers("parametrize"):
         for name in [] if isinstance(mark.args[0], str) else mark.args[0][1:]:
-            del places[name]  # it goes with the first one
-    return sum(places.values()) % marker.args[0] != 0
+            del given[name]  # it goes with the first one
+    places = []
+    for name, value in given.items():
+        came = seen.setdefault((item.nodeid.partition("[")[0], name), [])
+        if id(value) not in came:
+            came.append(id(value))
+        places.append(came.index(id(value)))
+    return sum(places) % marker.args[0] != 0
 
 
 def pytest_collection_modifyitems(config, items):
+    seen: dict[tuple[str, str], list[int]] = {}
     for item in items:
-        if _is_left_out(item):
+        if _is_left_out(item, seen):
             item.add_marker("soak")
         if item.path.is_relative_to(_SPARK_TESTS):
             item.add_marker("spark")
