@@ -193,6 +193,7 @@ def test_a_restored_backup_of_the_ledger_is_noticed_beside_the_checkpoint(query)
     assert "a backup of the database was restored" in str(query.stream(query.sink(), 3))
 
 
+@pytest.mark.soak  # the stage is the one of test_local_staging.py
 def test_frames_that_are_not_deterministic_are_staged(query):
     def drawn(frame):
         return frame.selectExpr("concat('k', cast(rand() * 7 as int)) as key", "value")
@@ -336,7 +337,8 @@ def test_a_sink_that_failed_looks_at_the_ledger_before_its_next_batch(query):
 # -- other databases ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["mysql", pytest.param("sqlite", marks=pytest.mark.soak)])
+@pytest.mark.soak  # without Spark: test_database_task.py
+@pytest.mark.parametrize("name", ["mysql", "sqlite"])
 def test_other_databases_get_each_row_once(spark, tmp_path, name, request):
     url = request.getfixturevalue("mysql_server").url if name == "mysql" else f"sqlite:///{tmp_path}/rows.db"
     query = TableQuery(spark, url, tmp_path)

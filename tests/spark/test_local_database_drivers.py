@@ -98,6 +98,7 @@ class Asleep:
                 time.sleep(0.01)
 
 
+@pytest.mark.soak  # without Spark: test_database_task.py
 @pytest.mark.parametrize("step", ["begun", "written"])
 def test_a_task_that_wakes_after_the_next_drivers_claim_writes_nothing(query, driver, tmp_path, step):
     zombie = driver("a", on_step=Asleep(tmp_path, (step, 1)))
