@@ -6,7 +6,7 @@ import pytest
 
 from tests.benchmarks.commit_checks import CHECKS, Cost, costs
 
-STORIES = range(3)
+STORIES = range(2)
 ASSIGNMENT, MEMBER, PARTITION, EXACT = (
     f"KIP-848 {check}"
     for check in ("assignment_epoch", "revocation_epoch_member", "revocation_epoch_partition", "exact")
