@@ -16,8 +16,8 @@ KAFKA_VERSION ?= 4.3.1
 WORKERS ?= 3
 BROKER_WORKERS ?= 7
 SPARK_WORKERS ?= 4
-# The only folders that have such tests, which spares each worker the collection of all others.
-BROKER_TESTS := tests/applications tests/benchmarks tests/cli tests/conformance tests/databases tests/faults tests/kafka tests/recovery
+# The only places that have such tests, which spares each worker the collection of all others.
+BROKER_TESTS := @tests/broker_tests.txt
 SPARK_TESTS := tests/spark
 # Every rule, the loop, the adapters, the parsers, the house rules, and what finds most on the simulated cluster. Left
 # out: random applications, exceptions at every step, the pages, the commands, the packages, the databases.

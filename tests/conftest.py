@@ -6,7 +6,6 @@ marked `soak` runs when asked for, and with it the cases of a test marked `in_tu
 
 import gc
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,8 +25,8 @@ _JAVA_MARKERS = (*_BROKER_MARKERS, "soak")
 _TESTS = Path(__file__).parent
 _SPARK_TESTS = _TESTS / "spark"
 _SPARK_TIMEOUT_S = 600  # the first of them starts Spark, which on a busy machine takes minutes
-_MAKEFILE = (_TESTS.parent / "Makefile").read_text(encoding="utf-8")
-(_BROKER_TESTS,) = [tuple(found.split()) for found in re.findall(r"^BROKER_TESTS := (.+)$", _MAKEFILE, re.MULTILINE)]
+_BROKER_LIST = _TESTS / "broker_tests.txt"
+_BROKER_TESTS = tuple(_BROKER_LIST.read_text(encoding="utf-8").split())
 
 # On a machine with other work, how long an example took says nothing of the code; and a new example that fails says
 # nothing of the change that is tested. `--hypothesis-profile=search` looks for new ones, and `fuzz` for fifty times
@@ -199,8 +198,9 @@ def pytest_collection_modifyitems(config, items):
             continue
         if not _BROKER_FIXTURES.isdisjoint(item.fixturenames):
             item.add_marker("kafka")
-        if item.get_closest_marker("kafka") and not item.nodeid.startswith(_BROKER_TESTS):
-            raise pytest.UsageError(f"{item.nodeid} needs a server: `make test` looks for it in {_BROKER_TESTS}")
+        is_left_out = item.get_closest_marker("soak") or item.nodeid.startswith(_BROKER_TESTS)
+        if item.get_closest_marker("kafka") and not is_left_out:
+            raise pytest.UsageError(f"{item.nodeid} needs a server: `make test` looks for such in {_BROKER_LIST}")
     items.sort(key=lambda item: rank(item.nodeid))
     if "soak" not in config.option.markexpr:
         long = [item for item in items if item.get_closest_marker("soak")]

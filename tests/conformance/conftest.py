@@ -14,10 +14,16 @@ from tests.conformance.backends import RealBackend, SimulatedBackend, closing
 from tests.conformance.transactions import Group, started
 from tests.conformance.versions import BROKER_PROPERTIES, NEWEST, VERSIONS
 
-_BACKENDS = [
-    *(pytest.param(("simulated", version), id=f"simulated-{version}") for version in VERSIONS),
-    *(pytest.param(("real", version), id=f"kafka-{version}", marks=pytest.mark.kafka) for version in VERSIONS),
-]
+_SIMULATED = [pytest.param(("simulated", version), id=f"simulated-{version}") for version in VERSIONS]
+_REAL = [pytest.param(("real", version), id=f"kafka-{version}", marks=pytest.mark.kafka) for version in VERSIONS]
+
+
+def pytest_generate_tests(metafunc):
+    """A run that is about brokers collects nothing for the simulated cluster, which would take longer than the rest."""
+    if "make_backend" in metafunc.fixturenames:
+        is_about_brokers = metafunc.config.option.markexpr.startswith("kafka and ")
+        backends = _REAL if is_about_brokers else _SIMULATED + _REAL
+        metafunc.parametrize("make_backend", backends, indirect=True, scope="module")
 
 
 def pytest_collection_modifyitems(items):
@@ -35,7 +41,7 @@ def _takes_long(item):
     return version != NEWEST and not item.get_closest_marker("differs_by_version")
 
 
-@pytest.fixture(scope="module", params=_BACKENDS)
+@pytest.fixture(scope="module")
 def make_backend(request):
     """A function that makes one test's backend; pytest runs all tests of one broker before it starts the next."""
     kind, version = request.param
