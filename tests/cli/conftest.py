@@ -149,6 +149,10 @@ class Ended:
     def __init__(self, status: int, out: str, err: str) -> None:
         self.status, self.out, self.err = status, out, err
 
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.err.splitlines() if line.startswith("{")]
+
     def wait(self) -> int:
         return self.status
 

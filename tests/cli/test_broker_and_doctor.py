@@ -22,7 +22,7 @@ def address_of(broker: Any) -> str:
 def test_the_broker_command_serves_clients_at_the_address_it_prints_until_ctrl_c_and_leaves_nothing(
     eos_client: Any, typed: Any
 ) -> None:
-    """SIGTERM ends it in test_tutorial.py. The doctor sees that this one's transaction log cannot be created."""
+    """SIGTERM ends that of the next test. The doctor sees that this one's transaction log cannot be created."""
     properties = ("transaction.state.log.replication.factor=3", "log.retention.hours=7")
     broker = eos_client("broker", *(word for each in properties for word in ("--property", each)))
     address = address_of(broker)
@@ -63,6 +63,7 @@ def descendants(pid: int) -> Iterator[int]:
         yield from descendants(int(child))
 
 
+@pytest.mark.soak
 @pytest.mark.kafka
 def test_a_broker_that_dies_by_itself_is_an_error_with_the_end_of_its_log(eos_client: Any) -> None:
     broker = eos_client("broker")
@@ -84,10 +85,8 @@ def test_a_broker_that_dies_by_itself_is_an_error_with_the_end_of_its_log(eos_cl
         (["--property", "num.partitions=many"], 11, "num.partitions"),
     ],
 )
-def test_a_broker_that_cannot_be_started_says_why(
-    eos_client: Any, arguments: list[str], status: int, message: str
-) -> None:
-    broker = eos_client("broker", *arguments)
+def test_a_broker_that_cannot_be_started_says_why(typed: Any, arguments: list[str], status: int, message: str) -> None:
+    broker = typed("broker", *arguments)
     assert broker.wait() == status
     assert message in broker.err
     assert broker.out == ""
@@ -101,9 +100,9 @@ def test_a_port_in_use_is_named(eos_client: Any) -> None:
     assert f"port {port} is in use" in broker.err
 
 
-def test_the_doctor_finds_a_development_cluster_fit_with_warnings(cluster: Any, eos_client: Any) -> None:
+def test_the_doctor_finds_a_development_cluster_fit_with_warnings(cluster: Any, typed: Any) -> None:
     topic = cluster.topic("orders", partitions=2)
-    doctor = eos_client(
+    doctor = typed(
         *("doctor", "--bootstrap", cluster.bootstrap_servers, "--group", f"{cluster.prefix}-new", "--topic", topic),
         *("--config", "group.protocol=consumer"),
     )

