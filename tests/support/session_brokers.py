@@ -98,6 +98,7 @@ class BrokerCounter:
         for kind in self._kinds.values():
             with kind.lock:
                 if kind.broker is not None:
+                    kind.broker.kill()  # an orderly shutdown would write what thousands of partitions hold
                     kind.broker.stop()
 
 

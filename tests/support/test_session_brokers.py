@@ -30,6 +30,7 @@ def new_broker(self, version=None, properties=None):
         version=version,
         bootstrap_servers="127.0.0.1:19092",
         port=19092,
+        kill=lambda: None,
         stop=lambda: say("stopped"),
     )
 
