@@ -95,7 +95,7 @@ def test_moving_leaders_make_a_naive_loop_and_a_mutant_fail(contender: Contender
 
 def test_the_same_faults_make_a_naive_loop_fail(brokers: SharedBrokers, tmp_path: Path) -> None:
     """Else the faults would prove nothing. A few runs may be lucky, ten are not; the first unlucky one ends this."""
-    broker = brokers.direct(LATEST_VERSION)
+    broker = brokers.direct(STRICT_VERSION)
     told = []
     for seed in NAIVE_SEEDS:
         run = FaultRun(Contender.NAIVE, GroupProtocol.EAGER, SECONDS, seed, load=LOAD)

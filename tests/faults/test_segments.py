@@ -11,7 +11,7 @@ from tests.support.brokers import SharedBrokers
 from tests.support.waiting import wait_for
 from tests.verification.brokers import RunningBroker
 from tests.verification.checker import Rule, Status, check
-from tests.verification.protocols import LATEST_VERSION
+from tests.verification.protocols import STRICT_VERSION
 from tests.verification.segments import Fates, fates
 from tests.verification.topics import Loader, Watcher, create_topics, read_all, read_history
 
@@ -21,7 +21,7 @@ TOPIC = "fates"
 
 @pytest.fixture(scope="module")
 def broker(brokers: SharedBrokers) -> RunningBroker:
-    return brokers.direct(LATEST_VERSION)
+    return brokers.direct(STRICT_VERSION)
 
 
 def write(producer: Producer, topic: str, *values: bytes, partition: int = 0) -> None:

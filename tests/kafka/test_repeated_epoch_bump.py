@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -28,7 +28,6 @@ from tests.verification.wire import Api
 
 pytestmark = pytest.mark.kafka
 
-ID, SINK = "repeats-its-bump", "sink"
 ABORT_S = 60.0
 ONE_IN_FLIGHT = {"max.in.flight.requests.per.connection": 1, "message.timeout.ms": 2000, "linger.ms": 0}
 
@@ -39,9 +38,11 @@ class Network:
 
     broker: EmbeddedKafka
     proxy: KafkaProxy
+    id: str
+    sink: str
 
     def producer(self, **more: object) -> EosProducer:
-        settings = {"bootstrap.servers": self.broker.bootstrap_servers, "transactional.id": ID}
+        settings = {"bootstrap.servers": self.broker.bootstrap_servers, "transactional.id": self.id}
         producer = EosProducer(settings | more, limits=LIMITS)
         producer.init_transactions()
         return producer
@@ -49,30 +50,36 @@ class Network:
     def outputs(self) -> list[bytes | None]:
         """The values that were committed."""
         consumer = reader(self.broker.bootstrap_servers, "read_committed")
-        return [message.value() for message in read_to_the_end(consumer, SINK, 1)]
+        return [message.value() for message in read_to_the_end(consumer, self.sink, 1)]
 
     def state(self) -> str:
         """The state of the transaction at its coordinator."""
         with TransactionsAdmin(self.broker.bootstrap_servers, {}) as admin:
-            described = admin.describe(ID)
+            described = admin.describe(self.id)
         return "" if described is None else described.state
 
 
-@pytest.fixture
-def network() -> Iterator[Network]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[EmbeddedKafka, KafkaProxy]]:
     (port,) = free_ports(1)
     with KafkaProxy(port) as proxy, EmbeddedKafka(port=port, advertised_port=proxy.port) as broker:
-        create_topics(broker.bootstrap_servers, {SINK: 1})
-        yield Network(broker, proxy)
+        yield broker, proxy
+
+
+@pytest.fixture
+def network(running: tuple[EmbeddedKafka, KafkaProxy], unique_name: Callable[[str], str]) -> Network:
+    made = Network(*running, unique_name("repeats-its-bump"), unique_name("sink"))
+    create_topics(made.broker.bootstrap_servers, {made.sink: 1})
+    return made
 
 
 def fail_a_transaction(network: Network, producer: EosProducer) -> None:
     """Let an output time out before it is sent, behind one that is not answered: its abort requests an epoch bump."""
-    held = network.proxy.hold_next(Api.PRODUCE, sent_by(ID))
+    held = network.proxy.hold_next(Api.PRODUCE, sent_by(network.id))
     producer.begin_transaction()
-    producer.produce(SINK, b"sent")
+    producer.produce(network.sink, b"sent")
     held.wait_until_caught()
-    producer.produce(SINK, b"queued")
+    producer.produce(network.sink, b"queued")
     with pytest.raises(AbortableError):
         producer.commit_transaction()
 
@@ -80,8 +87,8 @@ def fail_a_transaction(network: Network, producer: EosProducer) -> None:
 def test_a_repeated_bump_that_a_loaded_coordinator_refuses_is_no_other_instance(network: Network) -> None:
     producer = network.producer(**ONE_IN_FLIGHT)
     fail_a_transaction(network, producer)
-    lost = network.proxy.hold_next(Api.INIT_PRODUCER_ID, sent_by(ID), cuts_off=True)
-    repeated = network.proxy.hold_next(Api.INIT_PRODUCER_ID, sent_by(ID))
+    lost = network.proxy.hold_next(Api.INIT_PRODUCER_ID, sent_by(network.id), cuts_off=True)
+    repeated = network.proxy.hold_next(Api.INIT_PRODUCER_ID, sent_by(network.id))
 
     def restart_between_both() -> None:
         repeated.wait_until_caught()
@@ -96,7 +103,7 @@ def test_a_repeated_bump_that_a_loaded_coordinator_refuses_is_no_other_instance(
     restarting.join()
     producer.init_transactions()
     producer.begin_transaction()
-    producer.produce(SINK, b"committed")
+    producer.produce(network.sink, b"committed")
     producer.commit_transaction()
     producer.close()
     wait_for(network.outputs, "the markers of the commit, which is answered before they are written")
@@ -106,7 +113,7 @@ def test_a_repeated_bump_that_a_loaded_coordinator_refuses_is_no_other_instance(
 def test_a_bump_that_was_requested_once_and_is_refused_is_another_instance(network: Network) -> None:
     producer = network.producer(**ONE_IN_FLIGHT)
     fail_a_transaction(network, producer)
-    late = network.proxy.hold_next(Api.INIT_PRODUCER_ID, sent_by(ID))
+    late = network.proxy.hold_next(Api.INIT_PRODUCER_ID, sent_by(network.id))
 
     def register_another() -> None:
         late.wait_until_caught()
