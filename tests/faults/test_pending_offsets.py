@@ -16,7 +16,6 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from eos_client import EosConsumer
-from tests.kafka.kafka_support import ON_A_BROKER
 from tests.support.brokers import SharedBrokers
 from tests.support.waiting import wait_for
 from tests.verification.brokers import PATIENT_PROPERTIES, RunningBroker
@@ -73,7 +72,9 @@ def rebalance(consumer: Any, settings: dict[str, object], topic: str) -> list[in
     return seen or serve(consumer, lambda: False, limit_s=0.5)
 
 
-@pytest.mark.parametrize("protocol", ON_A_BROKER, ids=lambda protocol: protocol.value)
+@pytest.mark.parametrize(
+    "protocol", [GroupProtocol.KIP_848, pytest.param(GroupProtocol.COOPERATIVE, marks=pytest.mark.soak)]
+)
 def test_waits_for_a_pending_offset_through_rebalances(broker: RunningBroker, protocol: GroupProtocol) -> None:
     mine, others = f"pending-{protocol.value}", f"others-{protocol.value}"
     create_topics(broker.bootstrap, {mine: 1, others: 1})

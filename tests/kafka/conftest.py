@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.kafka.kafka_support import ON_A_BROKER, Stage
+from tests.kafka.kafka_support import ONE_ON_A_BROKER, Stage
 from tests.verification.topics import await_topics
 
 WAIT_S = 60.0
@@ -73,7 +73,7 @@ def stage(kafka_broker):
         yield made
 
 
-@pytest.fixture(params=ON_A_BROKER, ids=lambda protocol: protocol.value)
+@pytest.fixture(params=ONE_ON_A_BROKER, ids=lambda protocol: protocol.value)
 def any_stage(kafka_broker, request):
     with Stage(kafka_broker.bootstrap_servers, request.param) as made:
         yield made

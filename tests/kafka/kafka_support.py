@@ -47,8 +47,13 @@ ON_A_BROKER = [
 ]
 """For what the simulated cluster tells under each protocol: the eager one is left to it, and to the conformance tests.
 
-`test_rebalance_commit.py` goes through every rebalance under all three.
+`test_rebalance_commit.py` has rebalances under all three.
 """
+ONE_ON_A_BROKER = [
+    GroupProtocol.KIP_848,
+    *(pytest.param(each, marks=pytest.mark.soak) for each in (GroupProtocol.COOPERATIVE, GroupProtocol.EAGER)),
+]
+"""For what is no matter of the protocol: the simulated cluster and the tests of rebalances have the others."""
 
 
 def values(messages: Iterable[Any]) -> list[str]:

@@ -16,6 +16,11 @@ from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 
 STATIC = {"group_instance_id": "desk-1"}
+CLASSIC = pytest.mark.parametrize(
+    "any_stage",
+    [GroupProtocol.COOPERATIVE, pytest.param(GroupProtocol.EAGER, marks=pytest.mark.soak)],
+    indirect=True,
+)
 WITH_LOG = {"debug": "cgrp"}
 
 
@@ -82,7 +87,7 @@ def test_an_assignment_that_nobody_was_told_of_is_told_before_the_librarys_close
     has_left(any_stage)
 
 
-@pytest.mark.parametrize("any_stage", [GroupProtocol.COOPERATIVE, GroupProtocol.EAGER], indirect=True)
+@CLASSIC
 def test_a_static_member_is_told_of_its_assignment_and_stays_a_member(any_stage, tmp_path):
     leaving = with_an_assignment_due(any_stage, tmp_path / "stderr", **STATIC)
     leaving.consumer.close()
@@ -92,7 +97,7 @@ def test_a_static_member_is_told_of_its_assignment_and_stays_a_member(any_stage,
     assert len(any_stage.members()) == 1
 
 
-@pytest.mark.parametrize("any_stage", [GroupProtocol.COOPERATIVE, GroupProtocol.EAGER], indirect=True)
+@CLASSIC
 def test_the_application_of_a_static_member_is_told_of_the_revocation_before_the_librarys_close(any_stage):
     leaving = Leaving(any_stage, **STATIC)
     wait_for(leaving.consumer.assignment, "an assignment", lambda: leaving.consumer.consume(1, 0.05))
@@ -158,7 +163,7 @@ say("closed")
 """
 
 
-@pytest.mark.parametrize("any_stage", [GroupProtocol.COOPERATIVE, GroupProtocol.EAGER], indirect=True)
+@CLASSIC
 def test_a_static_member_that_was_replaced_leaves_its_successor_alone(any_stage):
     with FreezableProgram(any_stage, FROZEN) as frozen:
         assert frozen.said() == "assigned"

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.loop_support import PROTOCOLS, EventLog, Job
+from tests.kafka.loop_support import ONE_PROTOCOL, EventLog, Job
 from tests.support.waiting import wait_for
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS)
+@ONE_PROTOCOL
 def test_sigterm_finishes_what_is_open_leaves_the_group_at_once_and_run_returns(kafka_broker, protocol):
     with Job(kafka_broker) as job:
         job.load(500)
-        process = job.start_process(kafka=PROTOCOLS[protocol], commit_interval_s=60)
+        process = job.start_process(kafka=protocol, commit_interval_s=60)
         wait_for(lambda: job.written() >= 500, "its transaction is open")
         assert job.committed() == 0
         process.signal(signal.SIGTERM)
@@ -41,6 +41,7 @@ def test_leaving_the_block_while_another_thread_runs_the_loop_ends_its_transacti
         job.assert_exactly_once()
 
 
+@pytest.mark.soak
 def test_sigint_stops_like_sigterm(kafka_broker):
     with Job(kafka_broker) as job:
         job.load(50)

@@ -8,15 +8,16 @@ from confluent_kafka import TopicPartition
 
 from eos_client import Outcome
 from eos_client.core.record_runs import message_count
-from tests.kafka.kafka_support import PATIENT, values
+from tests.kafka.kafka_support import ON_A_BROKER, PATIENT, Stage, values
 from tests.support.waiting import wait_for
 
 NUMBER = 300
 
 
-@pytest.fixture
-def stage(any_stage):
-    return any_stage
+@pytest.fixture(params=ON_A_BROKER, ids=lambda protocol: protocol.value)
+def stage(kafka_broker, request):
+    with Stage(kafka_broker.bootstrap_servers, request.param) as made:
+        yield made
 
 
 class OwnTroubleError(Exception):

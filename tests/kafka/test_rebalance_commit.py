@@ -1,4 +1,7 @@
-"""Partitions that leave are committed inside the revoke callback, under all three protocols."""
+"""Partitions that leave are committed inside the revoke callback, under all three protocols.
+
+The first tests have all three in each run, the others leave the eager one to soak runs.
+"""
 
 from typing import Any
 
@@ -8,12 +11,14 @@ from confluent_kafka import TopicPartition
 from eos_client import Outcome
 from eos_client.core.model import InputPartition
 from eos_client.errors import ClusterUnfitError
-from tests.kafka.kafka_support import PATIENT, PROTOCOLS, Stage, settle, values
+from tests.kafka.kafka_support import ON_A_BROKER, PATIENT, PROTOCOLS, Stage, settle, values
 from tests.support.waiting import wait_for
 from tests.verification.protocols import GroupProtocol
 
+EVERY_PROTOCOL = pytest.mark.parametrize("stage", PROTOCOLS, ids=lambda protocol: protocol.value, indirect=True)
 
-@pytest.fixture(params=PROTOCOLS, ids=lambda protocol: protocol.value)
+
+@pytest.fixture(params=ON_A_BROKER, ids=lambda protocol: protocol.value)
 def stage(kafka_broker, request):
     with Stage(kafka_broker.bootstrap_servers, request.param, partitions=4) as made:
         yield made
@@ -25,6 +30,7 @@ def rebalanced(stage, first, second):
     return stage.assigned(second) and stage.assigned(first) and given == set(range(stage.partitions))
 
 
+@EVERY_PROTOCOL
 def test_a_joining_member_finds_outputs_and_offsets_of_its_partitions_committed(stage):
     written = stage.load(5)
     producer = stage.patient_producer()
@@ -57,6 +63,7 @@ def test_a_joining_member_finds_outputs_and_offsets_of_its_partitions_committed(
     assert values(newcomers) == []
 
 
+@EVERY_PROTOCOL
 def test_a_rebalance_inside_a_block_aborts_it_and_the_new_owner_gets_its_records(stage):
     """They count as processed when the block ends: nothing of them, and no offset, was committed before."""
     written = stage.load(5)
@@ -173,6 +180,7 @@ def test_unsubscribing_commits_what_was_processed(stage):
     assert stage.committed() == dict.fromkeys(range(4), 5)
 
 
+@EVERY_PROTOCOL
 def test_after_a_revocation_nothing_is_committed_on_its_generation(stage):
     stage.load(5)
     producer, consumer = stage.patient_producer(), stage.subscribed(gate=PATIENT)
@@ -256,6 +264,7 @@ def test_an_abort_does_not_go_back_to_what_a_new_owner_has_processed_meanwhile(s
         assert [m.offset() for m in again if m.partition() == partition] == expected
 
 
+@EVERY_PROTOCOL
 def test_in_revoke_the_generation_is_the_one_that_the_protocol_says(stage):
     """KIP-848 and classic eager still show the old one, classic cooperative already the new one."""
     seen: dict[str, int] = {}
