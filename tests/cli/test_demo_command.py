@@ -51,6 +51,7 @@ def test_the_demo_ends_with_the_verdict_exactly_once(
         assert demo.out.count("2,000 in, 2,000 visible; 0 missing, 0 doubled") == 2
 
 
+@pytest.mark.soak
 def test_a_demo_whose_workers_cannot_run_fails_with_their_reason(
     cluster: Any, lines_file: Path, eos_client: Any
 ) -> None:

@@ -180,9 +180,8 @@ def test_a_user_who_may_not_see_all_ids_is_not_told_that_a_transaction_hangs(clu
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_what_the_commands_print(cluster: Site, eos_client: Any) -> None:
+def test_the_page_shows_what_the_commands_print(cluster: Site, operator: Operator) -> None:
     """But for numbers, and for the page's names and address, each of which stands for one of this test's."""
-    operator = Operator(cluster, eos_client)
     orders, invoices = cluster.topic("orders", partitions=2), cluster.topic("invoices")
     job_id = f"{cluster.prefix}-billing-0"
     producer = begun(cluster, orders, transactional_id=job_id, timeout_ms=60_000)

@@ -150,6 +150,7 @@ def test_a_record_that_fails_each_attempt_is_dead_lettered_and_the_others_go_on(
     assert told["place"] == "price.py:2 in price"
 
 
+@pytest.mark.soak  # without a broker: test_logs_and_progress.py
 def test_progress_is_one_json_line_each_second_with_totals(cluster: Any, upper_file: Path, eos_client: Any) -> None:
     source, target = cluster.topic("source"), cluster.topic("target")
     cluster.load(source, [b"%d" % number for number in range(500)])

@@ -260,6 +260,7 @@ def test_doctor_needs_to_describe_what_it_is_asked_about_and_says_what_it_may_no
     assert (status, "DescribeConfigs" in said) == (0, False), said
 
 
+@pytest.mark.soak  # test_permissions.py has each of them without the commands
 def test_a_worker_with_dead_letters_and_a_generated_id_needs_their_topic_and_the_prefix(
     site: Site, tmp_path: Path, eos_client: Any, typed: Any
 ) -> None:

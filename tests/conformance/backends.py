@@ -48,7 +48,7 @@ QUICK = {"reconnect.backoff.ms": 10, "log_level": 0}
 
 
 def waits_long(test: Callable[..., Any]) -> Callable[..., Any]:
-    """Run this test on real brokers only when asked for (``-m soak``): it waits for seconds there."""
+    """Run this test on real brokers only when asked for (``-m soak``): it waits for seconds there, or asks nothing."""
     test.waits_long = True  # type: ignore[attr-defined]
     return test
 
@@ -69,7 +69,7 @@ class Backend(ABC):
 
     def consumer(self, config: Mapping[str, Any]) -> Any:
         """A consumer with `config` and the brokers' address."""
-        made = self._consumer({**self._address, **QUICK, "fetch.wait.max.ms": 20, **config})
+        made = self._consumer({**self._address, **QUICK, "fetch.wait.max.ms": 100, **config})
         self._clients.append(made)
         return made
 

@@ -288,6 +288,7 @@ def test_what_a_callback_raises_comes_out_of_consume_and_the_partitions_go_all_t
     stage.settled(first, second)
 
 
+@waits_long
 @pytest.mark.parametrize("topics", [["a", "a"], [""], ["a", ""], []], ids=str)
 def test_a_subscription_is_of_different_names(stage, topics):
     member = stage.alone()

@@ -32,7 +32,7 @@ from tests.support.waiting import wait_for
 pytestmark = pytest.mark.kafka
 
 # The newest is what all other tests run on, and the conformance suite runs on 4.1.2, too.
-OTHER_VERSIONS = [pytest.param("4.2.1", marks=pytest.mark.soak), "4.0.0"]
+OTHER_VERSIONS = [pytest.param(version, marks=pytest.mark.soak) for version in ("4.2.1", "4.0.0")]
 PROPERTIES = {"group.initial.rebalance.delay.ms": "250", "log.retention.hours": "7"}
 CLEAN_SHUTDOWN_S = 60.0  # what is not over by then is ended by force
 ANSWER_S = 30.0
@@ -230,6 +230,7 @@ def test_a_dead_brokers_directory_goes_with_its_starter_too(alive):
     wait_for(lambda: not directory.exists(), "its directory is removed")
 
 
+@pytest.mark.soak
 def test_ends_when_the_process_that_keeps_it_is_killed(alive):
     with EmbeddedKafka() as broker:
         os.kill(keeper_of(broker.pid), signal.SIGKILL)
@@ -252,6 +253,7 @@ def test_stop_in_a_forked_child_leaves_the_broker_to_its_starter(broker):
     assert broker.log_path.exists()
 
 
+@pytest.mark.soak  # many tests go on with the data of a broker that was killed
 def test_killed_and_restarted_it_has_its_data_on_the_same_port(broker, create_topic):
     topic = create_topic(broker, partitions=1)
     address, pid = broker.bootstrap_servers, broker.pid
@@ -279,6 +281,7 @@ def test_a_clean_stop_archives_the_loaded_classes_and_later_starts_map_them(tmp_
         assert str(archive) in Path(f"/proc/{broker.pid}/maps").read_text()
 
 
+@pytest.mark.soak
 def test_a_kept_directory_serves_the_next_broker(tmp_path, create_topic):
     with EmbeddedKafka(directory=tmp_path / "kept", keep_directory=True) as broker:
         topic = create_topic(broker, partitions=1)
@@ -287,6 +290,7 @@ def test_a_kept_directory_serves_the_next_broker(tmp_path, create_topic):
         assert read_committed(broker.bootstrap_servers, topic) == [b"kept"]
 
 
+@pytest.mark.soak
 def test_of_a_directory_that_was_there_only_the_brokers_files_are_removed(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with EmbeddedKafka(directory=tmp_path) as broker:

@@ -113,7 +113,14 @@ def members_of(job: Job) -> list[Any]:
     return list(admin.describe_consumer_groups([job.group])[job.group].result(ANSWER_S).members)
 
 
-@pytest.mark.parametrize("holder", ["generator", "context manager", "generator that closes the consumer"])
+@pytest.mark.parametrize(
+    "holder",
+    [
+        "generator",
+        pytest.param("context manager", marks=pytest.mark.soak),
+        "generator that closes the consumer",
+    ],
+)
 def test_the_process_ends_and_nothing_of_the_block_is_committed(kafka_broker: Any, holder: str) -> None:
     with Job(kafka_broker) as job:
         job.load(8)

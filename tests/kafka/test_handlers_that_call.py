@@ -70,7 +70,14 @@ await_go()
 """
 
 
-@pytest.mark.parametrize("which", ["c", "p", "b"], ids=["consumer", "producer", "both"])
+@pytest.mark.parametrize(
+    "which",
+    [
+        pytest.param("c", id="consumer", marks=pytest.mark.soak),
+        pytest.param("p", id="producer", marks=pytest.mark.soak),
+        pytest.param("b", id="both"),
+    ],
+)
 def test_a_handler_that_closes_clients_is_refused_inside_their_calls(stage, which):
     stage.load(EACH)
     member = FreezableProgram(stage, CLOSING.replace('SETTINGS["rounds"]', repr(which * ROUNDS)))

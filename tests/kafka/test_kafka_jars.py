@@ -121,12 +121,11 @@ def test_without_filelock_the_way_to_get_it_is_named(monkeypatch, download):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda jar: jar.write_bytes(jar.read_bytes()[:100]),
-        lambda jar: jar.write_bytes(jar.read_bytes()[:-50] + bytes(50)),
-        lambda jar: jar.unlink(),
-        lambda jar: (jar.parent / "SHA256SUMS").unlink(),
+        pytest.param(lambda jar: jar.write_bytes(jar.read_bytes()[:100]), id="cut short", marks=pytest.mark.soak),
+        pytest.param(lambda jar: jar.write_bytes(jar.read_bytes()[:-50] + bytes(50)), id="same size, other bytes"),
+        pytest.param(lambda jar: jar.unlink(), id="missing", marks=pytest.mark.soak),
+        pytest.param(lambda jar: (jar.parent / "SHA256SUMS").unlink(), id="without manifest"),
     ],
-    ids=["cut short", "same size, other bytes", "missing", "without manifest"],
 )
 @pytest.mark.usefixtures("repository")
 def test_a_damaged_copy_is_noticed_and_replaced(damage, download, cache, first_copy):

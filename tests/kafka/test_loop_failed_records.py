@@ -225,7 +225,9 @@ def blocks_of_letters(broker, limit_bytes, **settings):
             yield job, dead, one_block
 
 
-@pytest.mark.parametrize(("limit_bytes", "error_characters"), [(1500, 812), (700, 100)])
+@pytest.mark.parametrize(
+    ("limit_bytes", "error_characters"), [pytest.param(1500, 812, marks=pytest.mark.soak), (700, 100)]
+)
 def test_a_letter_of_a_block_that_the_broker_finds_too_large_is_smaller_in_a_later_block(
     kafka_broker, limit_bytes, error_characters
 ):
@@ -389,7 +391,10 @@ def keyed_copy(output, bad):
     return lambda record: [output if record.value() in bad else OutputRecord(value=record.value(), key=record.key())]
 
 
-@pytest.mark.parametrize("refusal", REFUSED_BY_BROKERS)
+@pytest.mark.parametrize(
+    "refusal",
+    [pytest.param(each, marks=[pytest.mark.soak] if each == "timestamp" else []) for each in REFUSED_BY_BROKERS],
+)
 def test_an_output_that_the_broker_refuses_is_its_own_records_failure(kafka_broker, refusal):
     settings, output, code = REFUSED_BY_BROKERS[refusal]
     bad = {BAD, b"60"}
@@ -449,8 +454,14 @@ The marker of an abort is younger: one that a broker refuses for its time is nev
 WAITS_LONGER: dict[str, Any] = {"linger.ms": 1500}
 
 
-@pytest.mark.parametrize("outputs", [1, 2])
-@pytest.mark.parametrize("on_error", ["stop", "skip", "dead_letter"])
+@pytest.mark.parametrize(
+    ("on_error", "outputs"),
+    [
+        *[("skip", 1), ("dead_letter", 2)],
+        *(pytest.param(*case, marks=pytest.mark.soak) for case in [("stop", 1), ("stop", 2), ("skip", 2)]),
+        pytest.param("dead_letter", 1, marks=pytest.mark.soak),
+    ],
+)
 def test_a_time_that_the_hosts_clock_gave_is_no_failure_of_a_record(kafka_broker, on_error, outputs):
     """Of two outputs in one batch the delivery reports say INVALID_RECORD."""
     with Job(kafka_broker, partitions=1) as job:
@@ -467,7 +478,7 @@ def test_a_time_that_the_hosts_clock_gave_is_no_failure_of_a_record(kafka_broker
         assert running.events.of(RecordSkipped) + running.events.of(RecordDeadLettered) == []
 
 
-@pytest.mark.parametrize("only_error", [False, True])
+@pytest.mark.parametrize("only_error", [pytest.param(False, marks=pytest.mark.soak), True])
 def test_a_block_that_the_hosts_clock_has_spoiled_ends_with_its_name(kafka_broker, only_error):
     with Job(kafka_broker, partitions=1) as job:
         sink = job.more_topics("sink", **ONLY_THE_PRESENT)

@@ -28,6 +28,10 @@ NAMED = {
     "read the group": "group",
     "write the transactional id": "transactional_id",
 }
+PROTOCOLS = [
+    pytest.param(KIP_848, id="kip848"),
+    pytest.param(COOPERATIVE | SHORT_CLASSIC_SESSION, id="cooperative", marks=pytest.mark.soak),
+]
 
 
 @pytest.fixture
@@ -60,7 +64,11 @@ def go_on(job, broker, *granted):
     job.assert_exactly_once()
 
 
-@pytest.mark.parametrize("missing", NEEDED)
+@pytest.mark.parametrize(
+    # test_doctor_and_run.py has a run without each of them.
+    "missing",
+    [pytest.param(name, marks=[] if name == "read the group" else pytest.mark.soak) for name in NEEDED],
+)
 def test_a_permission_that_is_missing_at_the_start_is_told_with_its_resource(missing, job, secured_broker):
     secured_broker.grant(job.user, *(each for name in NEEDED if name != missing for each in NEEDED[name](job)))
     job.load(20)
@@ -71,13 +79,14 @@ def test_a_permission_that_is_missing_at_the_start_is_told_with_its_resource(mis
 
 
 def losses():
-    """Each permission within a transaction, that of the group at each moment and under the other protocol, too."""
+    """In each run that of the group under either protocol, and that of the output; blocks have the others."""
     cooperative = COOPERATIVE | SHORT_CLASSIC_SESSION
     for lost in NEEDED:
-        between = [] if lost == "read the group" else [pytest.mark.soak]
-        yield pytest.param(lost, KIP_848, False, id=f"kip848, between-{lost}", marks=between)
-        yield pytest.param(lost, KIP_848, True, id=f"kip848, within-{lost}")
-        yield pytest.param(lost, cooperative, True, id=f"cooperative, within-{lost}", marks=between)
+        of_group = [] if lost == "read the group" else [pytest.mark.soak]
+        within = [] if lost in {"read the group", "write the output"} else [pytest.mark.soak]
+        yield pytest.param(lost, KIP_848, False, id=f"kip848, between-{lost}", marks=pytest.mark.soak)
+        yield pytest.param(lost, KIP_848, True, id=f"kip848, within-{lost}", marks=within)
+        yield pytest.param(lost, cooperative, True, id=f"cooperative, within-{lost}", marks=of_group)
 
 
 @pytest.mark.parametrize(("lost", "protocol", "in_a_transaction"), list(losses()))
@@ -104,7 +113,7 @@ def test_a_permission_that_is_taken_away_ends_the_loop_with_its_resource_and_not
     go_on(job, secured_broker, *NEEDED[lost](job))
 
 
-@pytest.mark.parametrize("protocol", [KIP_848, COOPERATIVE | SHORT_CLASSIC_SESSION], ids=["kip848", "cooperative"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_an_idle_member_that_may_not_read_its_group_any_more_names_it(protocol, job, secured_broker):
     secured_broker.grant(job.user, *(each for permissions in NEEDED.values() for each in permissions(job)))
     job.load(20)
@@ -227,11 +236,13 @@ class Blocks:
 
 def block_losses():
     for lost in NEEDED:
-        yield pytest.param(lost, KIP_848, True, id=f"kip848, within-{lost}")
+        within = [pytest.mark.soak] if lost in {"read the group", "write the output"} else []
+        yield pytest.param(lost, KIP_848, True, id=f"kip848, within-{lost}", marks=within)
         yield pytest.param(lost, KIP_848, False, id=f"kip848, between-{lost}", marks=pytest.mark.soak)
     cooperative = COOPERATIVE | SHORT_CLASSIC_SESSION
     yield pytest.param("read the group", cooperative, True, id="cooperative, within-read the group")
-    yield pytest.param("read the group", cooperative, False, id="cooperative, between-read the group")
+    between = "cooperative, between-read the group"
+    yield pytest.param("read the group", cooperative, False, id=between, marks=pytest.mark.soak)
 
 
 @pytest.mark.parametrize(("lost", "protocol", "in_a_block"), list(block_losses()))
@@ -262,7 +273,6 @@ def test_a_permission_that_is_taken_away_leaves_the_block_with_its_resource_and_
     job.assert_exactly_once()
 
 
-PROTOCOLS = {"kip848": KIP_848, "cooperative": COOPERATIVE | SHORT_CLASSIC_SESSION}
 REFUSED_BY_GROUP = [
     pytest.param(KIP_848, True, id="kip848, given up"),
     pytest.param(KIP_848, False, id="kip848", marks=pytest.mark.soak),
@@ -321,7 +331,7 @@ def test_a_plain_consumer_that_may_not_read_its_group_any_more_names_it(protocol
     assert len({message.value() for message in first + again}) == 20
 
 
-@pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_plain_consumer_that_may_not_read_its_topic_any_more_hears_which(protocol, job, secured_broker):
     secured_broker.grant(job.user, *NEEDED["read the input"](job), *NEEDED["read the group"](job))
     job.load(20)
@@ -372,7 +382,9 @@ def test_a_plain_producer_that_may_not_write_its_topic_any_more_names_it(job, se
     assert job.values() == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("in_a_transaction", [True, False], ids=["within", "between"])
+@pytest.mark.parametrize(
+    "in_a_transaction", [pytest.param(True, id="within"), pytest.param(False, id="between", marks=pytest.mark.soak)]
+)
 def test_a_dead_letter_topic_that_may_not_be_written_any_more_is_named_and_no_record_is_lost(
     in_a_transaction, job, secured_broker
 ):

@@ -74,7 +74,9 @@ def test_why_an_init_failed_is_asked_with_the_application_s_own_tokens(secured_b
     assert "brokers answer, the transaction coordinator does not" in str(error)
 
 
-@pytest.mark.parametrize("is_idle", [True, False], ids=["idle", "at work"])
+@pytest.mark.parametrize(
+    "is_idle", [pytest.param(True, id="idle", marks=pytest.mark.soak), pytest.param(False, id="at work")]
+)
 def test_credentials_that_are_taken_away_end_the_loop_and_nothing_is_lost(is_idle, job, secured_broker):
     user = f"user-{uuid4().hex[:8]}"
     secured_broker.add_user(user)

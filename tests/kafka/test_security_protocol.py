@@ -38,7 +38,10 @@ def test_a_port_is_asked_what_it_speaks(secured_broker: Any, ours: str, theirs: 
     assert how_to_speak(address, ours.lower()) == ("" if (ours, theirs) in NO_ADVICE else advice)
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [PLAIN_TO_SASL, SASL_TO_PLAIN, ("PLAINTEXT", "SSL")])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [PLAIN_TO_SASL, *(pytest.param(*each, marks=pytest.mark.soak) for each in (SASL_TO_PLAIN, ("PLAINTEXT", "SSL")))],
+)
 def test_a_start_names_what_the_port_speaks_and_the_setting(secured_broker: Any, ours: str, theirs: str) -> None:
     address = getattr(secured_broker, PORTS[theirs])
     with pytest.raises(ClusterUnavailableError) as caught:
@@ -47,7 +50,7 @@ def test_a_start_names_what_the_port_speaks_and_the_setting(secured_broker: Any,
     assert "orrect the user name" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [PLAIN_TO_SASL, SASL_TO_PLAIN])
+@pytest.mark.parametrize(("ours", "theirs"), [pytest.param(*PLAIN_TO_SASL, marks=pytest.mark.soak), SASL_TO_PLAIN])
 def test_a_command_names_it_as_well(secured_broker: Any, ours: str, theirs: str) -> None:
     address = getattr(secured_broker, PORTS[theirs])
     with (

@@ -12,6 +12,7 @@ PAGE = REPOSITORY / "docs" / "how-to" / "testing-your-loop.md"
 BEGINNING, *_, REAL = (block.code for block in code_blocks(PAGE, "python"))
 
 
+@pytest.mark.soak  # brokers that are killed: test_loop_recovery.py
 @pytest.mark.kafka
 def test_the_loop_on_a_real_broker_holds(make_kafka_broker: Any) -> None:
     names: dict[str, Any] = {}

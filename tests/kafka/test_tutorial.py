@@ -15,7 +15,8 @@ from tests.support.waiting import WAIT_S
 PAGE = REPOSITORY / "docs" / "tutorial" / "first-program.md"
 INSTALLED = "pip install"
 BROKER, WORKER = "eos-client broker --port 9092\n", "python billing.py\n"
-pytestmark = pytest.mark.kafka
+# test_readme.py has the same program, and the commands have tests of their own.
+pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 
 
 class Terminals:

@@ -231,6 +231,7 @@ def test_topics_that_are_no_list_of_names_are_refused(topics):
 # -- the cluster that cannot do it ------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak  # test_broker_and_doctor.py has such a broker, too
 def test_a_transaction_log_that_the_cluster_cannot_replicate_is_the_reason_not_a_time_out(make_kafka_broker):
     broker = make_kafka_broker(
         properties={"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}

@@ -14,6 +14,9 @@ from tests.kafka.kafka_support import Stage
 from tests.recovery.forced_support import LAST_EPOCH, await_state, coordinator
 from tests.support.waiting import WAIT_S
 
+# The rule is told by the simulated cluster; to wear an id out takes as long as a hundred other tests.
+pytestmark = pytest.mark.soak
+
 BEFORE = 6
 """How many epochs before the last one the client takes over."""
 
@@ -110,7 +113,6 @@ def commit_some(stage, producer, consumer, start):
     return written
 
 
-@pytest.mark.soak
 def test_past_the_last_epoch_the_id_has_another_producer_id_and_commits_go_on(crossing, stage):
     before, (producer_id, epoch) = crossing.identities[:-1], crossing.identities[-1]
     assert before == [(before[0][0], LAST_EPOCH - len(before) + 1 + number) for number in range(len(before))]
@@ -157,7 +159,6 @@ def test_a_producer_left_behind_with_the_old_producer_id_is_fenced(crossing, sta
     assert stage.committed() == {0: None, 1: None}
 
 
-@pytest.mark.soak
 def test_a_producer_that_is_alone_crosses_the_last_epoch_by_its_own_recoveries(kafka_broker, line, stage):
     """Half of its recoveries find a transaction open."""
     with worn_id(kafka_broker, line) as worn:

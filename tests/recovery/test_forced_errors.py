@@ -87,7 +87,10 @@ class First:
         return [record.value()] if int(record.value()) < self.count else []
 
 
-@pytest.mark.parametrize("transactional_id", [None, PINNED], ids=["generated", "pinned"])
+@pytest.mark.parametrize(
+    "transactional_id",
+    [pytest.param(None, id="generated"), pytest.param(PINNED, id="pinned", marks=pytest.mark.soak)],
+)
 def test_an_idle_loop_whose_id_expired_commits_offsets_only_without_a_restart(broker, line, transactional_id):
     with Job(broker) as job:
         pinned = transactional_id and f"{transactional_id}-{job.group}"
@@ -124,7 +127,10 @@ def test_an_idle_loop_whose_id_expired_goes_on_with_outputs(broker, line):
         job.assert_exactly_once()
 
 
-@pytest.mark.parametrize("writes", [False, True], ids=["offsets only", "outputs first"])
+@pytest.mark.parametrize(
+    "writes",
+    [pytest.param(False, id="offsets only", marks=pytest.mark.soak), pytest.param(True, id="outputs first")],
+)
 def test_a_block_after_the_id_expired_is_aborted_and_the_next_one_commits(stage, line, writes):
     written = stage.load(3)
     consumer = joined(stage)
@@ -300,6 +306,7 @@ def test_a_time_out_found_by_a_produce_call_ends_in_an_abort_and_the_next_block_
     assert_goes_on(stage, slow.producer, consumer, written)
 
 
+@pytest.mark.soak  # test_recovery_matrix.py has each request with each error
 def test_a_time_out_found_by_a_poll_is_named_and_the_next_block_goes_on(stage, line):
     written = stage.load(3)
     consumer = joined(stage)
@@ -309,6 +316,7 @@ def test_a_time_out_found_by_a_poll_is_named_and_the_next_block_goes_on(stage, l
     assert_goes_on(stage, slow.producer, consumer, written)
 
 
+@pytest.mark.soak  # test_recovery_matrix.py has each request with each error
 def test_a_time_out_found_while_the_outputs_are_flushed_ends_in_an_abort_and_the_next_block_goes_on(stage, line):
     written = stage.load(3)
     consumer = joined(stage)
@@ -345,6 +353,7 @@ def test_a_time_out_found_at_the_commit_is_looked_up_and_the_next_block_goes_on(
     assert_goes_on(stage, slow.producer, consumer, written)
 
 
+@pytest.mark.soak  # test_recovery_matrix.py has each request with each error
 def test_a_time_out_found_at_the_abort_keeps_the_blocks_own_error_and_the_next_block_goes_on(stage, line):
     written = stage.load(3)
     consumer = joined(stage)

@@ -174,7 +174,9 @@ def test_of_two_busy_loops_one_goes_on(pair):
     pair.assert_one_goes_on(stopped, remaining)
 
 
-@pytest.mark.parametrize("writes", [True, False], ids=["output", "poll"])
+@pytest.mark.parametrize(
+    "writes", [pytest.param(True, id="output"), pytest.param(False, id="poll", marks=pytest.mark.soak)]
+)
 def test_an_older_loop_in_mid_transaction_learns_it_from_its_next(pair, writes):
     """Its partition is in the transaction already: not the coordinator refuses the old epoch, but the leader."""
     stall = Stall(pair.job)

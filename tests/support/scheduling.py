@@ -57,7 +57,6 @@ _START_FIRST = (
     *_TOGETHER["credentials"],
     *_TOGETHER["proxied clients"],
     "tests/kafka/test_loop_failed_records.py",
-    "tests/kafka/test_tutorial.py",
     *_TOGETHER["cluster"],
     "tests/kafka/test_rebalance_commit.py",
     "tests/kafka/test_exit.py",
