@@ -265,6 +265,8 @@ def test_an_init_goes_on_with_its_handle_until_that_is_initialised_or_given_up(s
     """A new handle asks for its id without naming an epoch (KIP-360), so two of them may fence each other."""
     given_up = {HandlePhase.LEFT, HandlePhase.SUSPECT, HandlePhase.FINISHED}
     assert ProducerState().may_initialise
+    assert not after(Registered()).may_initialise
+    assert after(Registered(), HandleReplaced(NOT_REGISTERED), HandleBuilt()).may_initialise
     for state, event, following in steps:
         assert following.may_initialise is (not following.is_initialised and following.phase not in given_up), event
         if following.is_initialised and not state.is_initialised:
