@@ -8,7 +8,7 @@ other way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import tenacity
@@ -19,13 +19,14 @@ from eos_client.confluent.diagnosis import outcome_stays_unknown
 from eos_client.confluent.failures.producer_failures import action_of
 from eos_client.confluent.producer.confluent_producer import ConfluentProducer
 from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
-from eos_client.core.outcome_resolution import resolve_outcome
+from eos_client.core.outcome_resolution import needs_log_end, resolve_outcome
 from eos_client.errors import ClusterUnavailableError, EosError, UnknownOutcomeError, what_happened
 from eos_client.observe import Counters, EventHook, OutcomeResolved, ProducerRecovered
 from eos_client.ports import Clock
 
 _READ_TIMEOUT_S = 5.0
 _UNKNOWN = "unknown"
+_Answers = tuple[Mapping[InputPartition, CommittedOffset], Mapping[InputPartition, int]]
 
 
 @dataclass(eq=False, repr=False)
@@ -87,10 +88,9 @@ class CommitOutcomes:
         """
         try:
             self._producer.rebuild(meanwhile)
-            committed = self._committed(sent.positions, meanwhile) if sent.positions else {}
+            committed, log_ends = self._await_answers(sent, meanwhile) if sent.positions else ({}, {})
         except ClusterUnavailableError as error:
             raise outcome_stays_unknown(error) from error
-        log_ends = self._log_ends([partition for partition in sent.positions if partition not in committed])
         outcome = resolve_outcome(sent.positions, sent.group_offsets_before, committed, sent.token, log_ends)
         self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=what_happened(cause)))
         if outcome is None:
@@ -99,9 +99,7 @@ class CommitOutcomes:
             self._first_failure = replace(first, outcome=outcome.value)
         return outcome
 
-    def _committed(
-        self, attempted: InputPositions, meanwhile: Callable[[], None]
-    ) -> Mapping[InputPartition, CommittedOffset]:
+    def _await_answers(self, sent: AttemptedOffsets, meanwhile: Callable[[], None]) -> _Answers:
         limit_s = self._producer.limits.recovery_timeout_s
         deadline = self._clock() + limit_s
         retrying = tenacity.Retrying(
@@ -112,20 +110,29 @@ class CommitOutcomes:
             retry=tenacity.retry_if_result(lambda found: found is None),
             retry_error_callback=lambda _: None,
         )
-        found: Mapping[InputPartition, CommittedOffset] | None
-        found = retrying(self._consumer.library.committed_offsets, list(attempted), _READ_TIMEOUT_S)
+        found: _Answers | None = retrying(self._ask, sent)
         if found is None:
             raise ClusterUnavailableError(
-                f"the committed offsets of {', '.join(map(str, attempted))} could not be read within {limit_s:g} s "
-                f"({self._consumer.library.why_unanswered}). While a transaction holds other offsets of them, nobody "
-                "can: if brokers answer, see by `eos-client txn list --topic __consumer_offsets` whether one hangs."
+                f"the committed offsets of {', '.join(map(str, sent.positions))} could not be read within "
+                f"{limit_s:g} s ({self._consumer.library.why_unanswered}). While a transaction holds other offsets of "
+                "them, nobody can: if brokers answer, see by `eos-client txn list --topic __consumer_offsets` whether "
+                "one hangs."
             )
         return found
 
-    def _log_ends(self, partitions: Iterable[InputPartition]) -> Mapping[InputPartition, int]:
-        """Return where the logs of ``partitions`` end; those that were deleted, or do not answer, are left out."""
-        ends = {partition: self._consumer.library.end_of(partition) for partition in partitions}
-        return {partition: end for partition, end in ends.items() if end is not None}
+    def _ask(self, sent: AttemptedOffsets) -> _Answers | None:
+        """Return the group's offsets, and the ends of logs that `resolve_outcome` needs; None where one is missing."""
+        committed = self._consumer.library.committed_offsets(list(sent.positions), _READ_TIMEOUT_S)
+        if committed is None:
+            return None
+        log_ends: dict[InputPartition, int] = {}
+        for partition in sent.positions:
+            if needs_log_end(partition, sent.group_offsets_before, committed):
+                end = self._consumer.library.log_end(partition)
+                if end is None:
+                    return None
+                log_ends[partition] = end
+        return committed, log_ends
 
 
 def _undeterminable_outcome_message(attempted: InputPositions) -> str:

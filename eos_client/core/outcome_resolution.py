@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from eos_client.core.model import CommittedOffset, InputPartition, InputPositions, Outcome
 from eos_client.core.partition_row import NO_OFFSET
 
+NO_LOG = -1
+"""In place of the end of a log: the partition was deleted."""
+
 
 @dataclass(frozen=True, slots=True)
 class AttemptToken:
@@ -38,16 +41,16 @@ class AttemptToken:
 
 def resolve_outcome(
     attempted: InputPositions,
-    before: Mapping[InputPartition, int],
+    group_offsets_before: Mapping[InputPartition, int],
     committed: Mapping[InputPartition, CommittedOffset],
     token: AttemptToken,
     log_ends: Mapping[InputPartition, int],
 ) -> Outcome | None:
     """Return COMMITTED or ABORTED; None if others have changed all of these offsets since, which hides the outcome.
 
-    ``before``: the group's offsets before the attempt, as far as they are known. ``committed``: stable offsets, read
-    after the transaction was ended; ``token``: what its offsets were sent with. ``log_ends``: of the partitions that
-    have no committed offset, read after that. Deleting a topic deletes the group's offsets of it, too, so without an
+    ``group_offsets_before``: those before the attempt, as far as they are known. ``committed``: stable offsets, read
+    after the transaction was ended; ``token``: what its offsets were sent with. ``log_ends``: of those partitions that
+    `needs_log_end` names, read after that. Deleting a topic deletes the group's offsets of it, too, so without an
     offset a partition shows something only if its log still reaches to where the attempt would have put the group.
     """
     found = {partition: committed.get(partition) for partition in attempted}
@@ -55,10 +58,19 @@ def resolve_outcome(
         return Outcome.COMMITTED
     if any(entry is not None and token.marks_earlier(entry.metadata) for entry in found.values()):
         return Outcome.ABORTED
-    telling = {p: entry for p, entry in found.items() if entry or log_ends.get(p, -1) >= attempted[p].next_offset}
-    if any(_is_unchanged(entry, before.get(p), attempted[p].next_offset) for p, entry in telling.items()):
+    telling = {p: entry for p, entry in found.items() if entry or log_ends.get(p, NO_LOG) >= attempted[p].next_offset}
+    if any(_is_unchanged(entry, group_offsets_before.get(p), attempted[p].next_offset) for p, entry in telling.items()):
         return Outcome.ABORTED
     return None
+
+
+def needs_log_end(
+    partition: InputPartition,
+    group_offsets_before: Mapping[InputPartition, int],
+    committed: Mapping[InputPartition, CommittedOffset],
+) -> bool:
+    """Whether only the end of its log says why the group has no offset of ``partition``."""
+    return partition not in committed and group_offsets_before.get(partition, NO_OFFSET) == NO_OFFSET
 
 
 def _is_unchanged(entry: CommittedOffset | None, before: int | None, sent: int) -> bool:

@@ -666,6 +666,39 @@ def test_a_topic_deleted_after_the_first_commit_of_a_group_hides_its_outcome(sta
     assert stage.outputs != []
 
 
+@pytest.mark.parametrize("reset", ["latest", "earliest"])
+@pytest.mark.parametrize("lost", [1, 20])
+def test_a_log_end_without_an_answer_is_asked_for_again_and_hides_no_outcome(stage, reset, lost):
+    """Else the consumer would go on at the group's offset, of which there is none, and not where it began."""
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.consumer(auto_offset_reset=reset)
+
+    def assign_at_its_beginning(consumer, partitions):
+        for each in partitions:
+            each.offset = 0
+        assign = consumer.assign if stage.protocol == EAGER else consumer.incremental_assign
+        assign(partitions)
+
+    consumer.subscribe([SOURCE], on_assign=assign_at_its_beginning)
+    txn = producer.transaction(consumer)
+
+    def first_block():
+        with txn:
+            for message in stage.collect(consumer, 2):
+                txn.produce(SINK, message.value())
+            stage.cluster.lose_request("EndTxn")
+            for _ in range(lost):
+                stage.cluster.lose_reply("ListOffsets")
+
+    with contextlib.nullcontext() if lost == 1 else pytest.raises(ClusterUnavailableError):
+        first_block()
+    for _ in range(lost):
+        with contextlib.suppress(ClusterUnavailableError):
+            stage.copy_the_rest(producer, consumer)
+            break
+    assert (txn.outcome, resolved(stage)) == (Outcome.ABORTED, ["aborted"])
+    assert stage.outputs == stage.inputs
+
+
 def test_offsets_that_others_have_set_back_hide_the_outcome_of_a_commit(stage):
     producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
     stage.copy_the_rest(producer, consumer)

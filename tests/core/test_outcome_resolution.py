@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from eos_client.core.model import CommittedOffset, InputPosition, Outcome
-from eos_client.core.outcome_resolution import AttemptToken, resolve_outcome
+from eos_client.core.outcome_resolution import NO_LOG, AttemptToken, needs_log_end, resolve_outcome
 from eos_client.core.partition_row import NO_OFFSET
 from tests.core.gate_language import P0, P1, classic
 
@@ -70,8 +70,24 @@ def test_where_nothing_is_committed_it_did_not_take_effect_unless_something_was(
     assert resolved({}, P0) is None  # the topic was deleted, and the group's offsets with it
 
 
+@pytest.mark.parametrize(
+    ("before", "entries", "is_needed"),
+    [
+        ({P0: NO_OFFSET}, {}, True),
+        ({}, {}, True),
+        ({P0: BEFORE}, {}, False),
+        ({P0: NO_OFFSET}, committed(p0=(AFTER, OURS)), False),
+        ({}, committed(p1=(AFTER, OURS)), True),
+    ],
+)
+def test_the_end_of_a_log_is_needed_where_the_group_has_and_had_no_offset(before, entries, is_needed):
+    assert needs_log_end(P0, before, entries) is is_needed
+
+
 @pytest.mark.parametrize("before", [{P0: NO_OFFSET}, {}])
-@pytest.mark.parametrize(("log_ends", "outcome"), [({}, None), ({P0: AFTER - 1}, None), ({P0: AFTER}, Outcome.ABORTED)])
+@pytest.mark.parametrize(
+    ("log_ends", "outcome"), [({}, None), ({P0: NO_LOG}, None), ({P0: AFTER - 1}, None), ({P0: AFTER}, Outcome.ABORTED)]
+)
 def test_without_an_offset_only_a_log_that_was_not_deleted_shows_an_abort(before, log_ends, outcome):
     assert resolve_outcome(attempted(P0), before, {}, TOKEN, log_ends) is outcome
 

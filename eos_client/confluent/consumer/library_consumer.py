@@ -18,7 +18,9 @@ from eos_client.confluent.failures.consumer_failures import consumer_errors
 from eos_client.confluent.failures.kafka_errors import ErrorTranslation, is_fatal, kafka_error
 from eos_client.confluent.last_errors import LastErrors
 from eos_client.confluent.statistics import with_statistics_received
+from eos_client.core.error_codes import OUTPUT_WITHOUT_PLACE
 from eos_client.core.model import CommittedOffset, InputPartition, Partitions
+from eos_client.core.outcome_resolution import NO_LOG
 from eos_client.core.partition_row import ResetPolicy
 from eos_client.core.passed_offsets import PassedOffset
 from eos_client.errors import CommitRefusedError, EosError
@@ -203,6 +205,16 @@ class LibraryConsumer:
         except KafkaException:
             return None
         return None if watermarks is None else (int(watermarks[0]), int(watermarks[1]))
+
+    def log_end(self, partition: InputPartition) -> int | None:
+        """Return `end_of`, or NO_LOG where the cluster answers that there is no such partition any more."""
+        try:
+            return int(self.raw.get_watermark_offsets(TopicPartition(*partition), _STABLE_TIMEOUT_S)[1])
+        except KafkaException as error:
+            if isinstance(error, EosError):  # of a signal handler
+                raise
+            self.why_unanswered = kafka_error(error).str()
+            return NO_LOG if kafka_error(error).name() in OUTPUT_WITHOUT_PLACE else None
 
     def passed_offsets(self, partitions: Partitions) -> dict[InputPartition, PassedOffset]:
         """Return the library's positions, behind all that it has handed over and the transaction markers after that.
