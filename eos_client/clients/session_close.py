@@ -24,6 +24,7 @@ def abort_before_close(session: TransactionSession, reason: str) -> None:
     the next instance, ends the transaction.
     """
     session.begin_closing()
+    session.finish_recording()
     if session.state.outcome_is_pending:
         _leave_unknown(session, reason)
     elif session.state.has_begun:

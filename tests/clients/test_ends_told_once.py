@@ -10,9 +10,10 @@ import pytest
 from eos_client.clients.block_state import BlockState
 from eos_client.clients.endings import Endings
 from eos_client.clients.transaction_session import TransactionSession
+from eos_client.confluent.consumer.confluent_consumer import ConfluentConsumer
 from eos_client.core.transaction_lifecycle import TransactionEvent, TransactionLifecycle
 from eos_client.errors import EosError
-from eos_client.observe import TransactionAborted, TransactionCommitted
+from eos_client.observe import OutcomeResolved, RecordDeadLettered, TransactionAborted, TransactionCommitted
 from tests.clients.simulated_stage import SINK, SimulatedStage
 
 
@@ -68,6 +69,22 @@ def test_a_commit_is_told_once(owner: type, name: str, follows: str) -> None:
     assert (committed.records_in, committed.records_out) == (4, 4)
     counters = producer.counters
     assert (counters.committed, counters.records_in, counters.records_out) == (1, 4, 4)
+
+
+def test_a_loop_that_an_exception_ends_while_it_records_a_commit_tells_that_commit() -> None:
+    stage = SimulatedStage()
+    stage.cluster.create_topic("dead")
+
+    def fail(_message: Any) -> Any:
+        raise ValueError("on purpose")
+
+    loop = stage.loop(fail, max_records=2, on_error="dead_letter", dead_letter_topic="dead")
+    recorded = mock.patch.object(ConfluentConsumer, "record_committed", side_effect=[Stopped, *[None] * 5])
+    with recorded, pytest.raises(Stopped):
+        loop.run()
+    assert [event.records_in for event in told(stage, TransactionCommitted)] == [2]
+    assert told(stage, OutcomeResolved) == []
+    assert len(told(stage, RecordDeadLettered)) == loop.counters.records_failed == 2
 
 
 @pytest.mark.parametrize("event", [TransactionEvent.RECORDED, TransactionEvent.RESUME])
