@@ -64,7 +64,7 @@ def _hands_over(method: Callable[Concatenate[EosConsumer, P], T]) -> Callable[Co
 
     Assigning the state is the last step: whatever interrupts the call before makes the records come again, because the
     next call finds it unfinished and repairs it (``Fetching.begin_call``). Python runs no signal handler from there to
-    the return. It may run one in the caller, before that has stored the result: the records are the application's then.
+    the return. A handler may still run in the caller before it stores the result; these records count as handed over.
     """
     name = method.__name__
 

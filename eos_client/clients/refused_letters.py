@@ -119,11 +119,12 @@ def _final_refusal(record: RecordKey, refused: RefusedDelivery) -> OutputRefused
     if refused.is_for_size:
         return undelivered_output(
             refused.error,
-            f"no dead letter of {name} fits into its topic, not even the one that holds only where the record "
-            f"stood: the last one to {refused.reason}. Raise the topic's max.message.bytes, or go without the "
-            "letter.",
+            f"even the smallest dead letter of {name}, which holds only where the record stood, is too large for its "
+            f"topic: the last one to {refused.reason}. Raise the topic's max.message.bytes, or catch this error and go "
+            "on without the letter.",
         )
     return undelivered_output(
         refused.error,
-        f"the dead letter of {name} to {refused.reason}. Have the topic take it, or go without the letter.",
+        f"the dead letter of {name} to {refused.reason}. Change the topic so that it accepts the letter, or catch this "
+        "error and go on without it.",
     )

@@ -59,10 +59,11 @@ class Transaction:
 
     Once ``consume``, ``poll`` or a write inside the block has failed nothing of the block is committed, even if the
     application catches the error; a call that is refused there, like ``commit``, changes nothing. A write of another
-    thread is refused with WrongThreadError, which the end of the block raises again: whoever runs that thread may have
-    dropped it. Only what ``produce`` refuses about one record before it was queued leaves the transaction as it was:
-    for OutputRefusedError, TypeError, ValueError and OverflowError an application that catches it has decided to go
-    without that output, and after BufferError (the local queue is full) it may call ``poll`` and repeat the call.
+    thread before the block begins to end is refused with WrongThreadError, which the end of the block raises again:
+    whoever runs that thread may have dropped it. Only what ``produce`` refuses about one record before it was queued
+    leaves the transaction as it was: for OutputRefusedError, TypeError, ValueError and OverflowError an application
+    that catches it has decided to go without that output, and after BufferError (the local queue is full) it may call
+    ``poll`` and repeat the call.
     """
 
     # Of the class too, so that a stand-in that is made of it has them.
@@ -103,7 +104,7 @@ class Transaction:
         session.call_guard.refuse_transaction_by_hand(session.state)
         session.callback_failure.raise_once()
         self._exit_ref = None if self.exit_method is None or self.exit_method() is None else self.exit_method
-        session.producer.ownership.take_refused_write()  # of no block
+        session.producer.ownership.take_refused_write()  # refused before this block, so no output of it
         session.block.open(self._is_left, self._on_outcome)
         self._on_outcome(None, "not ended yet")
         self._number = session.block.number
@@ -224,7 +225,7 @@ class Transaction:
                 raise _abandoned()
             return False
         session.fail_block_after_seek()
-        session.fail_block_after_refused_write()
+        self._fail_after_refused_write(session)
         failure, ends_quietly = session.block.failure, session.block.ends_quietly
         self.reason = f"{INTERRUPTED}; the next call of its clients finds out its outcome"
         try:
@@ -243,8 +244,14 @@ class Transaction:
             session.finish_leaving()
             session.letters.ended(self.outcome, session.consumer.membership.state.assigned)
         if error is None and isinstance(failure, WrongThreadError):
-            raise failure  # nobody may have asked that thread, and it would write nothing the next time, either
+            raise failure  # the thread's own error may be unread, and a repeated block would fail alike
         return error is not None and error is failure and ends_quietly
+
+    @staticmethod
+    def _fail_after_refused_write(session: TransactionSession) -> None:
+        """Let the block end as ABORTED if it lacks an output, because another thread has tried to write it."""
+        if refused := session.producer.ownership.take_refused_write():
+            session.block.fail(refused, quietly=False)
 
     def _record_failed_end(self, session: TransactionSession, raised: EosError) -> None:
         unknown = "its commit was sent, and the outcome is not known yet"

@@ -417,12 +417,6 @@ class TransactionSession:
                 "outputs would be written again"
             )
 
-    def fail_block_after_refused_write(self) -> None:
-        """Let a block end as ABORTED that lacks an output, because another thread has tried to write it."""
-        refused = self.producer.ownership.take_refused_write()
-        if refused is not None:
-            self.block.fail(refused, quietly=False)
-
     def _keeping_failure(self, act: Callable[[], Ending | None]) -> Ending | None:
         try:
             with self.producer.library.callback_errors.deferred(until_later=True):
@@ -509,8 +503,13 @@ class TransactionSession:
             is_skip = ruling.decision is CommitDecision.SKIP
             return TransactionEvent.DECIDED_SKIP if is_skip else TransactionEvent.DECIDED_ABORT
         self._token = self._token.next()
-        positions, before = dict(self.consumer.positions), self.consumer.state.group_offsets
-        steps.attempted = AttemptedOffsets(positions, before, snapshot, self._token, inside_revoke=steps.inside_revoke)
+        steps.attempted = AttemptedOffsets(
+            positions=dict(self.consumer.positions),
+            group_offsets_before=self.consumer.state.group_offsets,
+            snapshot=snapshot,
+            token=self._token,
+            inside_revoke=steps.inside_revoke,
+        )
         return TransactionEvent.DECIDED_COMMIT if self.state.has_begun else TransactionEvent.DECIDED_COMMIT_UNBEGUN
 
     def _ruling(self, *, inside_revoke: bool) -> tuple[CommitRuling, MembershipSnapshot]:
@@ -550,8 +549,8 @@ class TransactionSession:
         return TransactionEvent.STARTS_COMMITTED
 
     def _send_offsets(self, positions: InputPositions, snapshot: MembershipSnapshot, token: AttemptToken) -> None:
-        offsets, names = offsets_to_send(positions, str(token)), self.consumer.membership.state.names
-        by_pattern_alone = {partition.topic: not names(partition.topic) for partition in positions}
+        offsets = offsets_to_send(positions, str(token))
+        by_pattern_alone = self.consumer.membership.state.by_pattern_alone(positions)
         self.producer.send_offsets_to_transaction(
             offsets, snapshot.group_metadata, is_gated=True, by_pattern_alone=by_pattern_alone
         )

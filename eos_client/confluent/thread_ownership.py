@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 from eos_client.confluent.call_marks import CallMarks, enter
 from eos_client.confluent.callback_guard import is_in_a_callback
@@ -83,7 +83,7 @@ class ThreadOwnership:
         """
         self.require_caller(method)
         if not self._in_call.acquire(blocking=False):
-            raise self._wrong_thread(method, "is in use by another thread")
+            self._refuse(method, "is in use by another thread")
         if claims and not self._is_retired:
             self._owner = threading.current_thread()
 
@@ -96,7 +96,7 @@ class ThreadOwnership:
                 "clients in the process that uses them, or start processes by multiprocessing's 'spawn'."
             )
         if self._owner is not threading.current_thread() and (other := self._other_owner) is not None:
-            raise self._wrong_thread(method, f"belongs to thread {other.name!r}")
+            self._refuse(method, f"belongs to thread {other.name!r}")
 
     def take_refused_write(self) -> WrongThreadError | None:
         """Return why an output of another thread was refused, once; None if none was since the last time."""
@@ -142,7 +142,7 @@ class ThreadOwnership:
 
         return owning
 
-    def _wrong_thread(self, method: str, why: str) -> WrongThreadError:
+    def _refuse(self, method: str, why: str) -> NoReturn:
         error = WrongThreadError(
             f"{self._client}.{method}() was called from thread {threading.current_thread().name!r}, but this "
             f"{self._client} {why}: such a call can hang the whole process. Call it from its owner, or hand over "
@@ -150,7 +150,7 @@ class ThreadOwnership:
         )
         if method in _WRITES:
             self._refused_write = error
-        return error
+        raise error
 
 
 _LIVING: weakref.WeakSet[ThreadOwnership] = weakref.WeakSet()

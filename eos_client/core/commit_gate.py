@@ -45,7 +45,7 @@ class GatePolicy(Enum):
     SKIP = "skip"
     """Go on; try again when the next commit is due."""
     HOLD = "hold"
-    """Go on; a loop commits as soon as the generation moves, a block of your own when it ends, as under SKIP."""
+    """Go on. A loop commits as soon as the generation moves; a ``with`` block commits when it ends, as under SKIP."""
     BLOCK = "block"
     """Consume nothing more; stay in poll until the generation moves, then commit."""
 

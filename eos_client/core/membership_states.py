@@ -34,7 +34,7 @@ another subscription, so records may be of more topics than are subscribed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from eos_client.core import membership_events as events
@@ -42,6 +42,7 @@ from eos_client.core.model import (
     NO_PARTITIONS,
     UNJOINED,
     GroupGeneration,
+    InputPartition,
     Partitions,
     UnexpectedEventError,
     is_pattern,
@@ -115,6 +116,10 @@ class MembershipState(NamedTuple):
     def names(self, topic: str) -> bool:
         """Whether ``topic`` was subscribed by name: a topic that only a pattern has matched may come and go."""
         return topic in (self.topics or ()) and not is_pattern(topic)
+
+    def by_pattern_alone(self, partitions: Iterable[InputPartition]) -> dict[str, bool]:
+        """Return for each topic of ``partitions`` whether only a pattern has matched it."""
+        return {partition.topic: not self.names(partition.topic) for partition in partitions}
 
     def is_input(self, topic: str, assigned: Partitions) -> bool:
         """Whether ``topic`` is or was read: by partitions that are ``assigned``, by name, or perhaps by a pattern.

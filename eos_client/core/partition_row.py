@@ -252,7 +252,7 @@ class PartitionRow(msgspec.Struct, frozen=True, gc=False):
         return anew.sought_at(start, policy) if is_known else anew
 
     def rewound(self, fetched_up_to: int) -> PartitionRow:
-        """Return the row to be sought at ``next``, which is known; see ``fetched_up_to``."""
+        """Return the row to be sought at ``next_to_hand_over``, which must be known; see ``fetched_up_to``."""
         fetched_up_to = max(fetched_up_to, self.fetched_up_to or 0)
         is_behind = self.next_to_hand_over is not None and 0 <= self.next_to_hand_over < fetched_up_to
         return replace(

@@ -35,16 +35,16 @@ class HandlePhase(Enum):
     """None: a call is under way, or was interrupted before its outcome was recorded."""
     UNREGISTERED = "unregistered"
     """Those that need no transaction: ``init_transactions`` comes next."""
-    LEFT = "left"
-    """Those that need no transaction, as long as it is there: ``init_transactions`` builds another handle."""
+    ABANDONED = "abandoned"
+    """Those that need no transaction, until the handle is destroyed: ``init_transactions`` builds another one."""
     SUSPECT = "suspect"
     """None: all is confirmed, but a late copy of a request could end the next transaction (KAFKA-17754)."""
     FINISHED = "finished"
-    """None, for a reason of its own: ``init_transactions`` builds another handle, unless the producer is over."""
+    """None, after the error in ``why_unusable``: unless the producer is over, ``init_transactions`` builds another."""
 
 
-_SERVING = frozenset({HandlePhase.UNREGISTERED, HandlePhase.LEFT})
-_NOT_INITIALISED_AGAIN = frozenset({HandlePhase.LEFT, HandlePhase.SUSPECT, HandlePhase.FINISHED})
+_SERVING = frozenset({HandlePhase.UNREGISTERED, HandlePhase.ABANDONED})
+_NOT_INITIALISED_AGAIN = frozenset({HandlePhase.ABANDONED, HandlePhase.SUSPECT, HandlePhase.FINISHED})
 
 
 class OpenTransaction(NamedTuple):
@@ -214,15 +214,15 @@ class HandleUnregistered:
 
 
 @dataclass(frozen=True, slots=True)
-class HandleLeft:
-    """The handle is given up; its transaction counts as open until the next one is built."""
+class HandleAbandoned:
+    """The handle is abandoned; its transaction counts as open until the next one is built."""
 
     why: errors.EosError
 
 
 @dataclass(frozen=True, slots=True)
-class HandleReplaced:
-    """Another handle is built. Its ``init_transactions`` ends the transaction of the one before (KIP-360)."""
+class ReplacementBegins:
+    """Another handle is about to be built: its ``init_transactions`` ends the transaction of this one (KIP-360)."""
 
     why: errors.EosError
 
@@ -252,8 +252,8 @@ ProducerEvent = (
     | OffsetsAreFenced
     | HandleSuspected
     | HandleUnregistered
-    | HandleLeft
-    | HandleReplaced
+    | HandleAbandoned
+    | ReplacementBegins
     | HandleBuilt
     | HandleFinished
 )
@@ -300,8 +300,8 @@ def _call_failed(state: ProducerState, event: CallFailed) -> ProducerState:
     if isinstance(event.error, errors.AbortableError):
         return _must_abort(state, MustAbort(event.error))
     if isinstance(event.error, errors.ClusterUnfitError) and event.request is not TransactionalRequest.PRODUCE:
-        # The client library itself refuses every later call, with this reason. After an output that it does not take it
-        # would commit.
+        # librdkafka fails the transaction itself, and repeats this reason in each later call. A refused produce() is
+        # the exception: librdkafka would still commit, so the reason to abort stays.
         return _with_transaction(state, failure=None)
     return state
 
@@ -324,13 +324,13 @@ def _finished(state: ProducerState, why: errors.EosError) -> ProducerState:
     return state._replace(phase=HandlePhase.FINISHED, why_unusable=why)
 
 
-def _left(state: ProducerState, event: HandleLeft | HandleReplaced) -> ProducerState:
-    return state._replace(phase=HandlePhase.LEFT, why_unusable=event.why, is_initialised=False)
+def _abandoned(state: ProducerState, event: HandleAbandoned | ReplacementBegins) -> ProducerState:
+    return state._replace(phase=HandlePhase.ABANDONED, why_unusable=event.why, is_initialised=False)
 
 
 def _built(state: ProducerState, _: HandleBuilt) -> ProducerState:
     # A producer that a signal handler has closed meanwhile stays closed.
-    return state._replace(phase=HandlePhase.UNREGISTERED) if state.phase is HandlePhase.LEFT else state
+    return state._replace(phase=HandlePhase.UNREGISTERED) if state.phase is HandlePhase.ABANDONED else state
 
 
 def _with_transaction(state: ProducerState, **changes: Any) -> ProducerState:
@@ -352,8 +352,8 @@ _CHANGES: Mapping[type, Callable[[ProducerState, Any], ProducerState]] = {
     OffsetsAreFenced: lambda state, _: state._replace(group_fenced=True),
     HandleSuspected: lambda state, event: state._replace(phase=HandlePhase.SUSPECT, why_unusable=event.why),
     HandleUnregistered: lambda state, event: state._replace(phase=HandlePhase.UNREGISTERED, why_unusable=event.why),
-    HandleLeft: _left,
-    HandleReplaced: lambda state, event: _left(state, event)._replace(transaction=None),
+    HandleAbandoned: _abandoned,
+    ReplacementBegins: lambda state, event: _abandoned(state, event)._replace(transaction=None),
     HandleBuilt: _built,
     HandleFinished: lambda state, event: _finished(state, event.why),
 }

@@ -2,9 +2,10 @@
 
 The outputs of a record are written as soon as all of them are made, so a transform that raises midway has written
 nothing, and a refused output is that of a known record. If nothing of the record was written before, ``on_error``
-applies at once; else the transaction is aborted, and it applies when the record is consumed again. The outputs of a
-batch are nobody's: if librdkafka refuses one, the record is found by halves. If the broker refuses one, it is found by
-the next transactions, which become smaller and at last wait for each record's deliveries (``transaction_size``).
+applies at once; else the transaction is aborted, and it applies when the record is consumed again. An output of a batch
+cannot be attributed to one record: if librdkafka refuses it, the batch is halved until the record is found. If the
+broker refuses an output, the record is found by the next transactions, which become smaller and at last wait for each
+record's deliveries (``transaction_size``).
 """
 
 from __future__ import annotations

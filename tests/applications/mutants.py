@@ -508,6 +508,22 @@ OUT_OF_REACH = (
         "refused either way: test_a_loop_that_has_ended_says_that_another_one_is_to_be_built",
     ),
     (
+        "a write that a thread was refused lets its block commit",
+        "one thread: test_a_block_one_of_whose_outputs_was_refused_by_thread_commits_nothing_and_says_why",
+    ),
+    (
+        "an output that is not taken lets a failed transaction commit",
+        "transactions by hand are no part: test_an_output_to_a_missing_topic_lets_no_failed_transaction_commit",
+    ),
+    (
+        "a log end without an answer counts as a deleted topic",
+        "ListOffsets is always answered: test_a_log_end_without_an_answer_is_asked_for_again_and_hides_no_outcome",
+    ),
+    (
+        "what a signal handler tells is overwritten by the call that it interrupts",
+        "none strikes in the core: test_what_a_signal_handler_tells_is_kept_by_the_call_that_it_has_interrupted",
+    ),
+    (
         "a transaction time-out below the gate's limits is accepted",
         "settings are drawn from what is accepted: tests/confluent/test_transaction_timeout.py",
     ),

@@ -90,8 +90,8 @@ def test_a_letter_that_is_refused_for_anything_but_its_size_has_no_smaller_form(
     refusal = raised.value
     assert str(refusal) == (
         "the dead letter of orders[0]@7 to dead[0]: INVALID_RECORD: Broker: Broker failed to validate record (it has "
-        "no key, and a topic with cleanup.policy=compact takes no record without one). Have the topic take it, or go "
-        "without the letter."
+        "no key, and a topic with cleanup.policy=compact takes no record without one). Change the topic so that it "
+        "accepts the letter, or catch this error and go on without it."
     )
     assert refusal.__cause__ is not None
     assert refusal.__cause__.args == (INVALID,)

@@ -16,11 +16,10 @@ from eos_client.core.producer_states import (
     CallBegins,
     CallFailed,
     Ended,
+    HandleAbandoned,
     HandleBuilt,
     HandleFinished,
-    HandleLeft,
     HandlePhase,
-    HandleReplaced,
     HandleSuspected,
     HandleUnregistered,
     InitBegins,
@@ -31,6 +30,7 @@ from eos_client.core.producer_states import (
     ProducerEvent,
     ProducerState,
     Registered,
+    ReplacementBegins,
     next_state,
 )
 
@@ -69,8 +69,8 @@ EVENTS: tuple[ProducerEvent, ...] = (
     OffsetsAreFenced(),
     HandleSuspected(SENT_TWICE),
     HandleUnregistered(NOT_REGISTERED),
-    HandleLeft(NOT_REGISTERED),
-    HandleReplaced(NOT_REGISTERED),
+    HandleAbandoned(NOT_REGISTERED),
+    ReplacementBegins(NOT_REGISTERED),
     HandleBuilt(),
     HandleFinished(CLOSED),
 )
@@ -154,7 +154,7 @@ def test_a_commit_of_no_known_effect_is_never_said_to_have_none(steps: Steps):
             is_answer = isinstance(event, (CallAnswered, CallFailed, Registered))
             had_no_commit = state.transaction is not None and not state.transaction.commit_may_take_effect
             leaves_calling = is_answer or isinstance(
-                event, (HandleSuspected, HandleUnregistered, HandleFinished, HandleLeft)
+                event, (HandleSuspected, HandleUnregistered, HandleFinished, HandleAbandoned)
             )
             assert isinstance(event, Began) or is_refusal or (had_no_commit and leaves_calling), event
 
@@ -162,7 +162,7 @@ def test_a_commit_of_no_known_effect_is_never_said_to_have_none(steps: Steps):
 def test_a_transaction_lasts_until_its_end_or_the_next_handle(steps: Steps):
     for state, event, following in steps:
         if state.is_in_transaction and not following.is_in_transaction:
-            assert isinstance(event, (Ended, HandleReplaced)), event
+            assert isinstance(event, (Ended, ReplacementBegins)), event
         if following.is_in_transaction and not state.is_in_transaction:
             assert isinstance(event, Began), event
 
@@ -253,30 +253,30 @@ def test_offsets_stay_fenced_by_the_group_once_they_are(steps: Steps):
 
 
 def test_the_next_handle_has_no_transaction_and_one_without_an_init_may():
-    replaced = after(Began(1.0), HandleReplaced(NOT_REGISTERED))
-    assert (replaced.phase, replaced.transaction) == (HandlePhase.LEFT, None)
+    replaced = after(Began(1.0), ReplacementBegins(NOT_REGISTERED))
+    assert (replaced.phase, replaced.transaction) == (HandlePhase.ABANDONED, None)
     assert next_state(replaced, HandleBuilt()).phase is HandlePhase.UNREGISTERED
-    for event in (HandleUnregistered(NOT_REGISTERED), HandleLeft(NOT_REGISTERED)):
+    for event in (HandleUnregistered(NOT_REGISTERED), HandleAbandoned(NOT_REGISTERED)):
         assert after(Began(1.0), event).is_in_transaction
     assert after(HandleUnregistered(NOT_REGISTERED), Registered()) == ProducerState(is_initialised=True)
 
 
 def test_an_init_goes_on_with_its_handle_until_that_is_initialised_or_given_up(steps: Steps):
     """A new handle asks for its id without naming an epoch (KIP-360), so two of them may fence each other."""
-    given_up = {HandlePhase.LEFT, HandlePhase.SUSPECT, HandlePhase.FINISHED}
+    given_up = {HandlePhase.ABANDONED, HandlePhase.SUSPECT, HandlePhase.FINISHED}
     assert ProducerState().may_initialise
     assert not after(Registered()).may_initialise
-    assert after(Registered(), HandleReplaced(NOT_REGISTERED), HandleBuilt()).may_initialise
+    assert after(Registered(), ReplacementBegins(NOT_REGISTERED), HandleBuilt()).may_initialise
     for state, event, following in steps:
         assert following.may_initialise is (not following.is_initialised and following.phase not in given_up), event
         if following.is_initialised and not state.is_initialised:
             assert isinstance(event, Registered)
         if state.is_initialised and not following.is_initialised:
-            assert isinstance(event, (HandleLeft, HandleReplaced))
+            assert isinstance(event, (HandleAbandoned, ReplacementBegins))
 
 
 def test_only_a_handle_without_an_init_serves_calls_while_it_is_unusable(steps: Steps):
     assert not ProducerState().refuses_serving
     for _, event, state in steps:
-        serves = state.phase in {HandlePhase.USABLE, HandlePhase.UNREGISTERED, HandlePhase.LEFT}
+        serves = state.phase in {HandlePhase.USABLE, HandlePhase.UNREGISTERED, HandlePhase.ABANDONED}
         assert state.refuses_serving is not serves, event

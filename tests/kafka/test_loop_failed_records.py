@@ -244,7 +244,9 @@ def test_a_letter_of_a_block_that_the_broker_finds_too_large_is_smaller_in_a_lat
 def test_a_letter_of_a_block_that_fits_in_no_form_is_refused_by_name(kafka_broker):
     with (
         blocks_of_letters(kafka_broker, 200) as (job, _, one_block),
-        pytest.raises(OutputRefusedError, match=r"no dead letter of .*\[0\]@0 fits into its topic"),
+        pytest.raises(
+            OutputRefusedError, match=r"the smallest dead letter of .*\[0\]@0, .* is too large for its topic"
+        ),
     ):
         wait_for(lambda: job.committed() == 3, "all inputs committed", one_block)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from eos_client.ports import Clock
 
-_LEFT: dict[Hashable, int] = {}
+_ABANDONED: dict[Hashable, int] = {}
 """Abandoned inits of closed producers of this process, counted by registration key."""
 _LATE_INIT_S = 10.0
 """A commit that succeeds this long after an init shows that no request from before it is still on its way."""
@@ -78,12 +78,12 @@ class AbandonedInits:
     def leave_to_process(self, registration_key: Hashable) -> None:
         """Leave them to the next producer of this process that has the same ``registration_key``."""
         if self._count:
-            _LEFT[registration_key] = _LEFT.get(registration_key, 0) + self._count
+            _ABANDONED[registration_key] = _ABANDONED.get(registration_key, 0) + self._count
             self._count = 0
 
     def take_from_process(self, registration_key: Hashable) -> None:
         """Take over what an earlier producer of this process with this ``registration_key`` has left."""
-        self._count += _LEFT.pop(registration_key, 0)
+        self._count += _ABANDONED.pop(registration_key, 0)
 
     def record_init(self) -> None:
         """Record that another handle's init has succeeded."""

@@ -31,11 +31,11 @@ T = TypeVar("T")
 class LibraryProducer:
     """``raw`` is the library's producer in use, None where there is none; `start` builds it, with all that is its own.
 
-    That is ``guard``, ``log``, ``thread``, and ``init``, how far its init is. ``callback_errors`` raises what callbacks
-    have raised, once the requested work is done and recorded. ``settings`` are librdkafka's, the defaults of
-    this package included. ``times_given``: the topics to which outputs with a time of the application's were written
-    since all outputs before were acknowledged. ``identity``: the handle's ``id/epoch``, which only its statistics have
-    (``statistics.interval.ms``); None without them.
+    That is ``guard``, ``log``, ``thread``, and ``init``, the progress of its ``init_transactions``. ``callback_errors``
+    raises what callbacks have raised, once the requested work is done and recorded. ``settings`` are librdkafka's, the
+    defaults of this package included. ``times_given``: the topics to which outputs with a time of the application's
+    were written since all outputs before were acknowledged. ``identity``: the handle's ``id/epoch``, which only its
+    statistics have (``statistics.interval.ms``); None without them.
     """
 
     identity: str | None = None

@@ -22,13 +22,13 @@ from eos_client.confluent.producer.bounded_calls import BoundedCalls
 from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.producer_recovery import TransactionalRequest
 from eos_client.core.producer_states import (
+    HandleAbandoned,
     HandleBuilt,
-    HandleLeft,
     HandlePhase,
-    HandleReplaced,
     HandleSuspected,
     HandleUnregistered,
     Registered,
+    ReplacementBegins,
 )
 from eos_client.observe import Counters, EventHook, ProducerRebuilt
 
@@ -102,14 +102,14 @@ class Registration:
             )
             raise make_kafka_error(errors.RetriableError, KafkaError._TIMED_OUT, message, retriable=True)
         settings = self.library.settings_with_id()
-        self._calls.tell(HandleLeft(not_registered_error(settings["transactional.id"])))
+        self._calls.tell(HandleAbandoned(not_registered_error(settings["transactional.id"])))
         self.library.take_settings(settings)
         self._ownership.end_sharing()
         self._replace_handle()
 
     def _replace_handle(self) -> None:
         """Replace the handle, which takes no calls until its init has succeeded; an interrupted step is done again."""
-        self._calls.tell(HandleReplaced(not_registered_error(self.library.transactional_id)))
+        self._calls.tell(ReplacementBegins(not_registered_error(self.library.transactional_id)))
         self.library.abandon_handle()
         self.library.start()
         self._calls.tell(HandleBuilt())
@@ -192,7 +192,7 @@ class Registration:
         the producer.
         """
         if self.library.init.is_unanswered and not self.library.guard.is_running():
-            self._calls.tell(HandleLeft(not_registered_error(self.library.transactional_id)))
+            self._calls.tell(HandleAbandoned(not_registered_error(self.library.transactional_id)))
             self.library.release_id()
 
     def rebuild(self, limit_s: float, meanwhile: Callable[[], None] = lambda: None) -> None:
