@@ -44,7 +44,9 @@ class HandlePhase(Enum):
 
 
 _SERVING = frozenset({HandlePhase.UNREGISTERED, HandlePhase.ABANDONED})
-_NOT_INITIALISED_AGAIN = frozenset({HandlePhase.ABANDONED, HandlePhase.SUSPECT, HandlePhase.FINISHED})
+_NOT_INITIALISED_AGAIN = frozenset(
+    {HandlePhase.CALLING, HandlePhase.ABANDONED, HandlePhase.SUSPECT, HandlePhase.FINISHED}
+)
 
 
 class OpenTransaction(NamedTuple):

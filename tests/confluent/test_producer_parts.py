@@ -255,6 +255,13 @@ def test_an_init_that_has_succeeded_lets_the_handle_take_calls(started):
     assert started.raws[0].asked == ["init_transactions"]
 
 
+def test_a_handle_whose_call_before_its_init_was_interrupted_is_replaced(started):
+    started.calls.begin_call(TransactionalRequest.BEGIN)
+    started.registration.init_transactions(LIMIT_S)
+    started.calls.require_usable()
+    assert [raw.asked for raw in started.raws] == [["purge", "close"], ["init_transactions"]]
+
+
 def test_an_init_in_vain_ends_when_the_process_is_to_stop(started):
     started.failing["init_transactions"] = refused(KafkaError._TIMED_OUT, retriable=True)
     started.registration.set_deadline(0.0)

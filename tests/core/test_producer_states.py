@@ -263,7 +263,7 @@ def test_the_next_handle_has_no_transaction_and_one_without_an_init_may():
 
 def test_an_init_goes_on_with_its_handle_until_that_is_initialised_or_given_up(steps: Steps):
     """A new handle asks for its id without naming an epoch (KIP-360), so two of them may fence each other."""
-    given_up = {HandlePhase.ABANDONED, HandlePhase.SUSPECT, HandlePhase.FINISHED}
+    given_up = {HandlePhase.CALLING, HandlePhase.ABANDONED, HandlePhase.SUSPECT, HandlePhase.FINISHED}
     assert ProducerState().may_initialise
     assert not after(Registered()).may_initialise
     assert after(Registered(), ReplacementBegins(NOT_REGISTERED), HandleBuilt()).may_initialise
