@@ -9,23 +9,32 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from eos_client.cli.exit_codes import ExitCode
-from eos_client.cli.signals import signals_handled
+from eos_client.cli.signals import HANG_UP, STOP, signals_handled
 
 _EXTRA_MODULES = frozenset({"typer", "rich"})
 _STDERR = 2
-_RUN_UNTIL_STOPPED = frozenset({"run", "tail", "redrive", "broker"})
+_RUN_UNTIL_STOPPED = frozenset({"run", "relay", "tail", "redrive", "broker"})
+_TAKE_HANG_UP = frozenset({"run", "relay"})
 
 
 def main() -> None:
     """Run the command line and end the process with one of :class:`~eos_client.cli.exit_codes.ExitCode`."""
-    status = ExitCode.OK if _RUN_UNTIL_STOPPED.intersection(sys.argv[1:2]) else ExitCode.INTERRUPTED
-    with signals_handled(lambda *_: os._exit(status)):  # as long as the command does no more about them
+    status = _status_if_stopped_early(sys.argv[1:])
+    signals = STOP + HANG_UP if _TAKE_HANG_UP.intersection(sys.argv[1:2]) else STOP
+    with signals_handled(lambda *_: os._exit(status), signals):  # as long as the command does no more about them
         _main()
+
+
+def _status_if_stopped_early(arguments: Sequence[str]) -> ExitCode:
+    """Return the exit status where a signal comes before the command itself takes it."""
+    is_job = "--until-end" in arguments  # whose success would say that all was read
+    runs_until_stopped = bool(_RUN_UNTIL_STOPPED.intersection(arguments[:1]))
+    return ExitCode.OK if runs_until_stopped and not is_job else ExitCode.INTERRUPTED
 
 
 def _main() -> None:

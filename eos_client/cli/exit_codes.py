@@ -44,5 +44,5 @@ class ExitCode(IntEnum):
     LETTERS_WAIT = 17, "redrive: letters wait for the end of an open transaction: start again when it has ended"
     INTERRUPTED = (
         130,
-        "a signal came before the result was printed (demo, doctor, topic, txn) or the end was read (run --until-end)",
+        "a signal came before the result was printed (demo, doctor, topic, txn) or the end was read (--until-end)",
     )

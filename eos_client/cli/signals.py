@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
-_STOP = (signal.SIGTERM, signal.SIGINT)
-_HANG_UP = tuple(each for each in signal.Signals if each.name == "SIGHUP")  # none on Windows
+STOP = (signal.SIGTERM, signal.SIGINT)
+HANG_UP = tuple(each for each in signal.Signals if each.name == "SIGHUP")  # none on Windows
 
 
 @contextmanager
 def signals_handled(
-    handler: Callable[[int, FrameType | None], object], signals: Iterable[signal.Signals] = _STOP
+    handler: Callable[[int, FrameType | None], object], signals: Iterable[signal.Signals] = STOP
 ) -> Iterator[None]:
     """Have ``handler`` called on ``signals`` inside the block; only in the main thread.
 
@@ -36,4 +36,4 @@ def signals_as_interrupt() -> AbstractContextManager[None]:
 
 def hang_up_as_termination() -> AbstractContextManager[None]:
     """Take SIGHUP, which a closed terminal sends, for SIGTERM inside the block."""
-    return signals_handled(lambda *_: signal.raise_signal(signal.SIGTERM), _HANG_UP)
+    return signals_handled(lambda *_: signal.raise_signal(signal.SIGTERM), HANG_UP)

@@ -143,7 +143,7 @@ class Transaction:
         Its headers name the error with its place and traceback, the origin and how many ``attempts`` were made (the
         page "Records that fail" lists them). Where the record is too large for the topic, its value is left out, and at
         last its key and headers. Once the transaction is committed, the record is counted (``records_failed``) and told
-        as RecordDeadLettered. Raises as ``produce`` does, and TypeError for what was not consumed.
+        as RecordDeadLettered. Raises as ``produce`` does, and TypeError for what is no record.
         """
         if not hasattr(message, "offset"):
             raise TypeError(f"dead_letter() takes a record that was consumed, not {type(message).__name__}")

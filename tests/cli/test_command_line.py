@@ -348,6 +348,11 @@ def test_sigterm_before_the_loop_runs_ends_it_quietly(tmp_path: Path, eos_client
         ("doctor", 130, signal.SIGINT, "cli.app"),
         ("demo", 130, signal.SIGTERM, "cli.app"),
         ("demo", 130, signal.SIGINT, "config"),
+        ("run --until-end", 130, signal.SIGTERM, "cli.app"),
+        ("run --until-end", 130, signal.SIGHUP, "config"),
+        ("run", 0, signal.SIGHUP, "config"),
+        ("relay", 0, signal.SIGTERM, "config"),
+        ("relay --until-end", 130, signal.SIGINT, "cli.app"),
     ],
 )
 def test_a_signal_while_the_program_is_loaded_ends_it_without_a_word(
@@ -359,7 +364,7 @@ def test_a_signal_while_the_program_is_loaded_ends_it_without_a_word(
         "    def find_spec(self, name, *_):\n"
         f"        if name == 'eos_client.{module}': os.kill(os.getpid(), {number})\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        f"sys.meta_path.insert(0, Finder()); sys.argv = ['eos-client', '{command}']\n"
+        f"sys.meta_path.insert(0, Finder()); sys.argv = 'eos-client {command}'.split()\n"
         "from eos_client.cli import main; main()\n"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
