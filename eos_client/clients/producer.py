@@ -277,8 +277,9 @@ class EosProducer(Producer):
         """Queue many records at once, inside a block as a part of its transaction.
 
         confluent_kafka drops their headers and timestamps. Returns how many were queued; a message that was not has a
-        KafkaError as its ``_error``. Raises TypeError for what is no list of dicts, OutputNotSerializedError before
-        anything is queued.
+        KafkaError as its ``_error``. Raises TypeError for what is no list of dicts, ValueError for a message with a
+        ``partition``, which confluent_kafka ignores (``partition`` of the call is for all of them), and
+        OutputNotSerializedError before anything is queued.
         """
         if self._serializers is None:
             return self._produce_batch(topic, messages, *args, **kwargs)

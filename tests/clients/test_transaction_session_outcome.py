@@ -199,6 +199,18 @@ def test_closing_the_producer_inside_a_block_ends_it_as_aborted(stage):
     assert stage.outputs == stage.inputs
 
 
+def test_a_batch_with_a_partition_in_a_message_is_refused_before_anything_is_queued(stage):
+    """confluent_kafka ignores it, and its own docstring says otherwise."""
+    producer, consumer = stage.producer(), stage.subscribed()
+    with producer.transaction(consumer) as txn:
+        values = [record.value() for record in stage.collect(consumer, 4)]
+        with pytest.raises(ValueError, match=r"partition= to the call"):
+            producer.produce_batch(SINK, [{"value": values[0]}, {"value": values[1], "partition": 0}])
+        assert producer.produce_batch(SINK, [{"value": value, "partition": -1} for value in values], 0) == 4
+    assert txn.outcome is Outcome.COMMITTED
+    assert sorted(stage.outputs) == sorted(values)
+
+
 @pytest.mark.parametrize("call", ["failing_on_read_error", "failing_on_write_error"])
 def test_a_call_that_an_exception_has_kept_from_beginning_leaves_no_failure_in_its_block(call):
     block = BlockState()

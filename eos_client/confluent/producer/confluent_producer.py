@@ -199,7 +199,8 @@ class ConfluentProducer:
         if self.calls.state.is_in_transaction and generation is not None and not generation.is_active_member:
             raise self.calls.must_abort(
                 f"the group metadata names no member ({generation}): {WITHOUT_A_FENCE}. Subscribe, poll until "
-                "partitions are assigned, and read the metadata then."
+                "partitions are assigned, and read the metadata then. If that was so, the member was evicted: abort, "
+                "and poll on."
             )
 
     def _refuse_overtaken_offsets(self) -> None:

@@ -273,10 +273,16 @@ def guard_call(
 def guard_messages(guard: CallbackGuard, messages: Any) -> Any:
     """Return ``messages`` of a batch, those with a callback of their own as copies.
 
-    Whatever is no list of dicts is left to the client library, which says what is wrong with it.
+    Whatever is no list of dicts is left to the client library, which says what is wrong with it. Raises ValueError for
+    a message with a partition of its own, which the library (2.16) takes and ignores.
     """
     if not isinstance(messages, list):
         return messages
+    if any(isinstance(m, dict) and m.get("partition") not in (None, ANY_PARTITION) for m in messages):
+        raise ValueError(
+            "a message of produce_batch() has a 'partition', which confluent_kafka ignores: it would be written to "
+            "another one. Give partition= to the call for all of its messages, or write the message by produce()."
+        )
     return [
         {**m, "callback": guard.keeping_errors(m["callback"])}
         if isinstance(m, dict) and m.get("callback") is not None
