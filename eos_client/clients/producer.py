@@ -25,7 +25,7 @@ from eos_client.confluent.serialisation import Serializers
 from eos_client.confluent.thread_ownership import NeverBuilt, ThreadOwnership, counts_as_call, owned
 from eos_client.core.commit_gate import GateSettings
 from eos_client.core.model import ProducerLimits
-from eos_client.core.producer_states import OffsetsAreFenced
+from eos_client.core.producer_states import OffsetsCarryFence
 from eos_client.observe import Counters, EventHook, log_event, safe_hook
 from eos_client.ports import Clock
 
@@ -168,7 +168,7 @@ class EosProducer(Producer):
         adapter = consumer.adapter
         if self.transactional_id:  # without one there is no time-out yet
             check_transaction_timeout(self.adapter.library.settings, adapter.gate.settings, self.limits)
-        self.adapter.calls.tell(OffsetsAreFenced())  # from its first transaction on, which sends them only at its end
+        self.adapter.calls.tell(OffsetsCarryFence())  # from its first transaction on, which sends them only at its end
         session = self._session
         if session is None or session.consumer is not adapter:
             check_ids_in_transactions(adapter.settings)
@@ -217,6 +217,7 @@ class EosProducer(Producer):
     def begin_transaction(self) -> None:
         """Begin a transaction; sends nothing. Raises TransactionStateError beside the transaction of a block."""
         self._refuse_beside_block("begin_transaction()")
+        self.adapter.ownership.take_refused_write()  # refused before this transaction, so no output of it
         self.adapter.begin_transaction()
 
     @counts_as_call
@@ -231,10 +232,16 @@ class EosProducer(Producer):
     def commit_transaction(self, timeout: float = -1) -> None:
         """Commit. Raises AbortableError, or UnknownOutcomeError when no definite answer came in time.
 
-        Once a call has raised AbortableError in this transaction, that error is raised again and nothing is sent.
-        Raises TransactionStateError beside the transaction of a block.
+        Once a call has raised AbortableError in this transaction, that error is raised again and nothing is sent; so it
+        is raised where a write of another thread was refused. Raises TransactionStateError beside the transaction of a
+        block.
         """
         self._refuse_beside_block("commit_transaction()")
+        if refused := self.adapter.ownership.take_refused_write():
+            raise self.adapter.calls.must_abort(
+                f"another thread has tried to write an output of this transaction, which lacks it: {refused} Call "
+                "abort_transaction(), and process the records again."
+            ) from refused
         self.adapter.commit_transaction(timeout)
 
     @counts_as_call

@@ -58,12 +58,12 @@ class Transaction:
     UnknownOutcomeError if the outcome cannot be determined: then ``outcome`` stays None.
 
     Once ``consume``, ``poll`` or a write inside the block has failed nothing of the block is committed, even if the
-    application catches the error; a call that is refused there, like ``commit``, changes nothing. A write of another
-    thread before the block begins to end is refused with WrongThreadError, which the end of the block raises again:
-    whoever runs that thread may have dropped it. Only what ``produce`` refuses about one record before it was queued
-    leaves the transaction as it was: for OutputRefusedError, TypeError, ValueError and OverflowError an application
-    that catches it has decided to go without that output, and after BufferError (the local queue is full) it may call
-    ``poll`` and repeat the call.
+    application catches the error; a call that is refused there, like ``commit``, changes nothing. If another thread
+    writes while the block is open, the write is refused with WrongThreadError. The block then ends as ABORTED and
+    raises that error again, because a thread pool may have dropped it. Only what ``produce`` refuses about one record
+    before it was queued leaves the transaction as it was: for OutputRefusedError, TypeError, ValueError and
+    OverflowError an application that catches it has decided to go without that output, and after BufferError (the local
+    queue is full) it may call ``poll`` and repeat the call.
     """
 
     # Of the class too, so that a stand-in that is made of it has them.

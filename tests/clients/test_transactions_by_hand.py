@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import Any
 from unittest import mock
@@ -15,6 +16,7 @@ from eos_client.errors import (
     ClusterUnfitError,
     RebuildProducerError,
     TransactionStateError,
+    WrongThreadError,
 )
 from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
 from tests.support.protocols import PROTOCOLS
@@ -87,6 +89,32 @@ def test_a_transaction_whose_offsets_were_refused_here_is_not_committed_without_
     consumer.close()
     stage.copy_the_rest(producer, stage.subscribed())
     assert stage.outputs == stage.inputs
+
+
+def test_a_transaction_one_of_whose_outputs_was_refused_by_thread_is_not_committed(stage):
+    producer, consumer = stage.producer(), stage.subscribed()
+    (message,) = stage.collect(consumer, 1)
+
+    def write_in_another_thread():
+        thread = threading.Thread(target=lambda: write(message.value()))
+        thread.start()
+        thread.join()
+
+    def write(value):
+        with pytest.raises(WrongThreadError):
+            producer.produce(SINK, value)
+
+    producer.begin_transaction()
+    write_in_another_thread()
+    for _ in range(2):
+        with pytest.raises(AbortableError, match="another thread has tried to write"):
+            producer.commit_transaction()
+    producer.abort_transaction()
+    write_in_another_thread()
+    producer.begin_transaction()
+    producer.produce(SINK, message.value())
+    producer.commit_transaction()
+    assert stage.outputs == [message.value()]
 
 
 def test_an_output_to_a_missing_topic_lets_no_failed_transaction_commit(stage):
