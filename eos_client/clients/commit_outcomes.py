@@ -26,6 +26,14 @@ from eos_client.ports import Clock
 
 _READ_TIMEOUT_S = 5.0
 _UNKNOWN = "unknown"
+_MISSING_OFFSETS = (
+    "the committed offsets",
+    (
+        "While a transaction holds other offsets of them, nobody can: if brokers answer, see by `eos-client txn list "
+        "--topic __consumer_offsets` whether one hangs."
+    ),
+)
+_MISSING_LOG_END = ("the log end", "It shows whether the commit took effect, of which the group has no offset.")
 _Answers = tuple[Mapping[InputPartition, CommittedOffset], Mapping[InputPartition, int]]
 
 
@@ -41,6 +49,8 @@ class CommitOutcomes:
     _first_failure: ProducerRecovered | None = field(default=None, init=False)
     """The event of the recovery that is under way, as far as it is known."""
     _failed_at: float = field(default=0.0, init=False)
+    _missing: tuple[str, str] = field(default=_MISSING_OFFSETS, init=False)
+    """The answer that is missing, and what to know about it."""
 
     def record_failure(self, error: EosError) -> None:
         """Record a failure before anything is done about it."""
@@ -110,26 +120,27 @@ class CommitOutcomes:
             retry=tenacity.retry_if_result(lambda found: found is None),
             retry_error_callback=lambda _: None,
         )
-        found: _Answers | None = retrying(self._ask, sent)
+        found: _Answers | None = retrying(self._read_answers, sent)
         if found is None:
+            missing, hint = self._missing
             raise ClusterUnavailableError(
-                f"the committed offsets of {', '.join(map(str, sent.positions))} could not be read within "
-                f"{limit_s:g} s ({self._consumer.library.why_unanswered}). While a transaction holds other offsets of "
-                "them, nobody can: if brokers answer, see by `eos-client txn list --topic __consumer_offsets` whether "
-                "one hangs."
+                f"{missing} of {', '.join(map(str, sent.positions))} could not be read within {limit_s:g} s "
+                f"({self._consumer.library.why_unanswered}). {hint}"
             )
         return found
 
-    def _ask(self, sent: AttemptedOffsets) -> _Answers | None:
+    def _read_answers(self, sent: AttemptedOffsets) -> _Answers | None:
         """Return the group's offsets, and the ends of logs that `resolve_outcome` needs; None where one is missing."""
         committed = self._consumer.library.committed_offsets(list(sent.positions), _READ_TIMEOUT_S)
         if committed is None:
+            self._missing = _MISSING_OFFSETS
             return None
         log_ends: dict[InputPartition, int] = {}
         for partition in sent.positions:
             if needs_log_end(partition, sent.group_offsets_before, committed):
                 end = self._consumer.library.log_end(partition)
                 if end is None:
+                    self._missing = _MISSING_LOG_END
                     return None
                 log_ends[partition] = end
         return committed, log_ends

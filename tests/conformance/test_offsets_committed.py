@@ -299,6 +299,17 @@ def test_what_cannot_be_asked_of_a_partition_that_is_not_there_is_an_error(bench
             assert error_of(ask) == "_UNKNOWN_PARTITION"
 
 
+def test_a_deleted_topic_soon_has_no_log_end(bench):
+    """Kafka takes some time, in which it may still answer where the old log ends."""
+    consumer = bench.at()
+    bench.take(consumer, 10)
+    bench.backend.delete_topic(bench.topic)
+    gone = "_UNKNOWN_PARTITION"
+    bench.backend.until(
+        lambda: error_of(lambda: consumer.get_watermark_offsets(bench.place(), 2.0)) == gone, "the deletion"
+    )
+
+
 def test_offsets_for_times_tells_of_each_partition_whether_it_is_there(bench):
     found = bench.consumer().offsets_for_times([bench.place(0), bench.place(0, partition=9)], LIMIT_S)
     assert [(p.partition, p.offset, p.error and p.error.name()) for p in found] == [
