@@ -26,13 +26,13 @@ def main() -> None:
     """Run the command line and end the process with one of :class:`~eos_client.cli.exit_codes.ExitCode`."""
     status = _status_if_stopped_early(sys.argv[1:])
     signals = STOP + HANG_UP if _TAKE_HANG_UP.intersection(sys.argv[1:2]) else STOP
-    with signals_handled(lambda *_: os._exit(status), signals):  # as long as the command does no more about them
+    with signals_handled(lambda *_: os._exit(status), signals):  # until the command has handlers of its own
         _main()
 
 
 def _status_if_stopped_early(arguments: Sequence[str]) -> ExitCode:
     """Return the exit status where a signal comes before the command itself takes it."""
-    is_job = "--until-end" in arguments  # whose success would say that all was read
+    is_job = "--until-end" in arguments  # exit status 0 would mean that everything was read
     runs_until_stopped = bool(_RUN_UNTIL_STOPPED.intersection(arguments[:1]))
     return ExitCode.OK if runs_until_stopped and not is_job else ExitCode.INTERRUPTED
 

@@ -58,8 +58,12 @@ def resolve_outcome(
         return Outcome.COMMITTED
     if any(entry is not None and token.marks_earlier(entry.metadata) for entry in found.values()):
         return Outcome.ABORTED
-    telling = {p: entry for p, entry in found.items() if entry or log_ends.get(p, NO_LOG) >= attempted[p].next_offset}
-    if any(_is_unchanged(entry, group_offsets_before.get(p), attempted[p].next_offset) for p, entry in telling.items()):
+    conclusive = {
+        p: entry for p, entry in found.items() if entry or log_ends.get(p, NO_LOG) >= attempted[p].next_offset
+    }
+    if any(
+        _is_unchanged(entry, group_offsets_before.get(p), attempted[p].next_offset) for p, entry in conclusive.items()
+    ):
         return Outcome.ABORTED
     return None
 

@@ -69,7 +69,7 @@ _STARTING = frozenset({TransactionalRequest.INIT, TransactionalRequest.BEGIN})
 class ProducerFailure:
     """One failed request. ``code``: the error's name in Kafka; ages and timeouts in seconds.
 
-    ``group_fenced``: the producer's transactions carry input offsets under a consumer group's generation (KIP-447).
+    ``offsets_carry_fence``: the producer's transactions send offsets with a consumer group's metadata (KIP-447).
     ``topics_may_leave``: the refused offsets are of topics that a pattern has matched (`is_of_matched_topics`).
     ``is_repeated``: the same call failed with the same error before, and nothing was committed in between.
     ``init_abandoned``: an init_transactions of ours was abandoned without an answer, so it may take effect late.
@@ -89,7 +89,7 @@ class ProducerFailure:
     transaction_timeout_s: float = 60.0
     generated_id: bool = False
     transaction_open: bool = False
-    group_fenced: bool = True
+    offsets_carry_fence: bool = True
     topics_may_leave: bool = False
     is_repeated: bool = False
     init_abandoned: bool = False
@@ -110,7 +110,7 @@ class ProducerFailure:
 
         Nobody else uses a generated id, and a group's generation fences the input offsets of an older instance.
         """
-        return self.code == PRODUCER_FORGOTTEN and not self.group_fenced and not self.generated_id
+        return self.code == PRODUCER_FORGOTTEN and not self.offsets_carry_fence and not self.generated_id
 
     @property
     def fenced_by_another(self) -> bool:

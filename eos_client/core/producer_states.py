@@ -71,7 +71,7 @@ class ProducerState(NamedTuple):
     is_initialised: bool = False
     """``init_transactions`` of this handle has succeeded."""
     transaction: OpenTransaction | None = None
-    group_fenced: bool = False
+    offsets_carry_fence: bool = False
     """The transactions carry offsets that a group's membership fences (KIP-447)."""
     losses_before_call: int = 0
     """How many connections had been lost when the last call began."""
@@ -197,7 +197,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsAreFenced:
+class OffsetsCarryFence:
     """From now on the transactions carry offsets that a group's membership fences."""
 
 
@@ -251,7 +251,7 @@ ProducerEvent = (
     | Registered
     | Began
     | Ended
-    | OffsetsAreFenced
+    | OffsetsCarryFence
     | HandleSuspected
     | HandleUnregistered
     | HandleAbandoned
@@ -266,7 +266,10 @@ def next_state(state: ProducerState, event: ProducerEvent) -> ProducerState:
     change = _CHANGES.get(type(event))
     if change is None:
         raise UnexpectedEventError(f"{event!r} is not an event of a producer")
-    return change(state, event)
+    after = change(state, event)
+    if isinstance(state.why_unusable, errors.ClientClosedError):  # for good, whatever a call that is under way says
+        return after._replace(phase=state.phase, why_unusable=state.why_unusable)
+    return after
 
 
 def _call_begins(state: ProducerState, event: CallBegins) -> ProducerState:
@@ -331,7 +334,6 @@ def _abandoned(state: ProducerState, event: HandleAbandoned | ReplacementBegins)
 
 
 def _built(state: ProducerState, _: HandleBuilt) -> ProducerState:
-    # A producer that a signal handler has closed meanwhile stays closed.
     return state._replace(phase=HandlePhase.UNREGISTERED) if state.phase is HandlePhase.ABANDONED else state
 
 
@@ -351,7 +353,7 @@ _CHANGES: Mapping[type, Callable[[ProducerState, Any], ProducerState]] = {
     Registered: lambda state, _: state._replace(phase=HandlePhase.USABLE, why_unusable=None, is_initialised=True),
     Began: _began,
     Ended: _ended,
-    OffsetsAreFenced: lambda state, _: state._replace(group_fenced=True),
+    OffsetsCarryFence: lambda state, _: state._replace(offsets_carry_fence=True),
     HandleSuspected: lambda state, event: state._replace(phase=HandlePhase.SUSPECT, why_unusable=event.why),
     HandleUnregistered: lambda state, event: state._replace(phase=HandlePhase.UNREGISTERED, why_unusable=event.why),
     HandleAbandoned: _abandoned,

@@ -104,7 +104,7 @@ def test_no_step_between_the_end_and_the_telling_of_it_loses_an_outcome():
 )
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_whichever_call_of_the_producer_is_struck_every_block_is_told_its_outcome(protocol, first, after):
-    """The protocol is no matter of the producer's: with each every fourth call, and every second in both."""
+    """The producer behaves alike under both protocols: each tests every fourth call, and both every second one."""
 
     def made(strike):
         return Telling(group_protocol=protocol, producer_factory=strike.around)

@@ -85,10 +85,10 @@ SEEN: list[tuple[TransactionalRequest, str, dict[str, Any], RecoveryAction]] = [
     (R.SEND_OFFSETS, "_TRANSPORT", {"abortable": True}, A.REBUILD_PRODUCER),
     # committing
     (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True}, A.ABORT_AND_CONTINUE),
-    (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, "group_fenced": False}, A.STOP_FATAL),
+    (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, "offsets_carry_fence": False}, A.STOP_FATAL),
     (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, **TWICE}, A.RESOLVE_UNKNOWN),
     (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, "generated_id": True, **TWICE}, A.RESOLVE_UNKNOWN),
-    (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, "group_fenced": False, **TWICE}, A.STOP_FATAL),
+    (R.COMMIT, "INVALID_PRODUCER_ID_MAPPING", {"abortable": True, "offsets_carry_fence": False, **TWICE}, A.STOP_FATAL),
     (R.COMMIT, "_INCONSISTENT", {"abortable": True}, A.ABORT_AND_CONTINUE),
     (R.COMMIT, "_INCONSISTENT", {"abortable": True, **TWICE}, A.ABORT_AND_CONTINUE),
     (R.COMMIT, "_TIMED_OUT", {"retriable": True}, A.RESOLVE_UNKNOWN),
@@ -214,15 +214,15 @@ def test_a_fence_that_something_of_our_own_can_explain_is_recovered_from(code, e
 @pytest.mark.parametrize("request_", R)
 def test_an_id_that_the_coordinator_has_forgotten_is_taken_again_only_where_no_zombie_could_write(request_):
     """KAFKA-18019: after the expiry nobody can tell an older instance from a newer one."""
-    for group_fenced, generated_id in itertools.product((False, True), repeat=2):
+    for offsets_carry_fence, generated_id in itertools.product((False, True), repeat=2):
         failure = ProducerFailure(
             request_,
             "INVALID_PRODUCER_ID_MAPPING",
             abortable=True,
-            group_fenced=group_fenced,
+            offsets_carry_fence=offsets_carry_fence,
             generated_id=generated_id,
         )
-        allowed = {A.ABORT_AND_CONTINUE, A.REBUILD_PRODUCER} if group_fenced or generated_id else {A.STOP_FATAL}
+        allowed = {A.ABORT_AND_CONTINUE, A.REBUILD_PRODUCER} if offsets_carry_fence or generated_id else {A.STOP_FATAL}
         assert recovery_for(failure).action in allowed, failure
 
 
@@ -237,7 +237,7 @@ def every_failure():
     ):
         if code == OVERDUE and (fatal or abortable or retriable):
             continue  # our own code: the library has not answered, so it has set no flag
-        for age_s, group_fenced, twice, may_leave in itertools.product(
+        for age_s, offsets_carry_fence, twice, may_leave in itertools.product(
             (0.0, 61.0),
             truth,
             truth if request_ is R.COMMIT else [False],
@@ -253,7 +253,7 @@ def every_failure():
                 transaction_timeout_s=60.0,
                 generated_id=generated_id,
                 transaction_open=is_open,
-                group_fenced=group_fenced,
+                offsets_carry_fence=offsets_carry_fence,
                 may_have_been_sent_twice=twice,
                 topics_may_leave=may_leave,
             )
@@ -300,7 +300,7 @@ def test_the_table_leaves_a_commit_open_exactly_where_it_may_have_taken_effect()
     named = [value for name, value in vars(error_codes).items() if name.isupper()]
     codes = frozenset().union(*(value if isinstance(value, frozenset) else {value} for value in named))
     for request_, code, *flags in itertools.product(R, sorted(codes), *[(False, True)] * 8):
-        abortable, twice, fatal, retriable, generated_id, group_fenced, is_old, is_open = flags
+        abortable, twice, fatal, retriable, generated_id, offsets_carry_fence, is_old, is_open = flags
         failure = ProducerFailure(
             request_,
             code,
@@ -310,7 +310,7 @@ def test_the_table_leaves_a_commit_open_exactly_where_it_may_have_taken_effect()
             transaction_age_s=61.0 if is_old else 0.0,
             generated_id=generated_id,
             transaction_open=is_open,
-            group_fenced=group_fenced,
+            offsets_carry_fence=offsets_carry_fence,
             may_have_been_sent_twice=twice,
         )
         is_refused = abortable and code not in error_codes.OUTCOME_AMBIGUOUS

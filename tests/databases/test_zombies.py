@@ -60,7 +60,7 @@ def test_a_zombie_that_wakes_in_its_handler_commits_nothing(cluster, protocol):
 
 
 def test_a_zombie_that_sleeps_before_its_commit_holds_its_row_until_it_has_ended(cluster):
-    """Nobody waits for it: the new_owner is refused, asks again, and goes on behind what the zombie has committed."""
+    """Nobody waits for it: the new owner is refused, asks again, and goes on behind what the zombie has committed."""
     store = RowLockingStore()
     zombie = Member(cluster, store, "zombie")
     zombie.step()

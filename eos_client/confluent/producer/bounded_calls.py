@@ -254,7 +254,7 @@ class BoundedCalls:
             transaction_timeout_s=library.transaction_timeout_s,
             generated_id=library.id_is_generated,
             transaction_open=state.is_in_transaction,
-            group_fenced=state.group_fenced,
+            offsets_carry_fence=state.offsets_carry_fence,
             topics_may_leave=error is not None and is_of_matched_topics(by_pattern_alone, error.str()),
             init_abandoned=self.recovers_from_own_fence and library.abandoned_inits.may_explain_fence,
             was_registered=library.log.has_registered,

@@ -41,7 +41,7 @@ from eos_client.confluent.thread_ownership import ThreadOwnership, owned
 from eos_client.core.error_codes import PARTITION_UNKNOWN
 from eos_client.core.model import WITHOUT_A_FENCE, InputPositions, ProducerLimits
 from eos_client.core.producer_recovery import TransactionalRequest
-from eos_client.core.producer_states import Began, CallAnswered, Ended, HandleFinished, OffsetsAreFenced, OffsetsFollow
+from eos_client.core.producer_states import Began, CallAnswered, Ended, HandleFinished, OffsetsCarryFence, OffsetsFollow
 from eos_client.errors import EosError, TransactionStateError
 from eos_client.observe import ClientReported, Counters, EventHook, log_event, safe_hook
 from eos_client.ports import Clock
@@ -184,7 +184,7 @@ class ConfluentProducer:
         self.calls.tell(OffsetsFollow(self.library.log.connections.losses, by_pattern_alone))
         limit_s = timeout if timeout >= 0 else self.limits.commit_timeout_s
         raw = self.library.raw
-        self.calls.tell(OffsetsAreFenced())
+        self.calls.tell(OffsetsCarryFence())
         self.calls.run(
             TransactionalRequest.SEND_OFFSETS,
             lambda: raw.send_offsets_to_transaction(positions, group_metadata, limit_s),
@@ -198,9 +198,9 @@ class ConfluentProducer:
         # Without an open transaction the client library refuses the call, whatever the metadata are.
         if self.calls.state.is_in_transaction and generation is not None and not generation.is_active_member:
             raise self.calls.must_abort(
-                f"the group metadata names no member ({generation}): {WITHOUT_A_FENCE}. Subscribe, poll until "
-                "partitions are assigned, and read the metadata then. If that was so, the member was evicted: abort, "
-                "and poll on."
+                f"the group metadata names no member ({generation}): {WITHOUT_A_FENCE}. Subscribe, and poll "
+                "until partitions are assigned, before you read the metadata. If they were assigned already, the group "
+                "has evicted this member: abort the transaction and keep polling."
             )
 
     def _refuse_overtaken_offsets(self) -> None:

@@ -280,8 +280,8 @@ def guard_messages(guard: CallbackGuard, messages: Any) -> Any:
         return messages
     if any(isinstance(m, dict) and m.get("partition") not in (None, ANY_PARTITION) for m in messages):
         raise ValueError(
-            "a message of produce_batch() has a 'partition', which confluent_kafka ignores: it would be written to "
-            "another one. Give partition= to the call for all of its messages, or write the message by produce()."
+            "produce_batch() got a message with 'partition', which confluent_kafka ignores, so that it could go to "
+            "another one. Give partition= to the call for all messages, or write this one by produce()."
         )
     return [
         {**m, "callback": guard.keeping_errors(m["callback"])}
