@@ -88,13 +88,13 @@ class CommitOutcomes:
         sent: AttemptedOffsets,
         cause: UnknownOutcomeError,
         meanwhile: Callable[[], None],
-    ) -> Outcome:
+    ) -> Outcome | None:
         """Return what became of the commit that has ``sent`` offsets; rebuilds the producer.
 
-        ``meanwhile`` is called between two attempts; what it raises interrupts this.
-        Raises UnknownOutcomeError when the offsets cannot show it: nothing was consumed, or others have changed all of
-        its offsets since. Raises ClusterUnavailableError when the producer could not be rebuilt, or the offsets could
-        not be read, within ``recovery_timeout_s``; then this may be called again.
+        None where the offsets cannot show it: nothing was consumed, or others have changed all of its offsets since.
+        ``meanwhile`` is called between two attempts; what it raises interrupts this. Raises ClusterUnavailableError
+        when the producer could not be rebuilt, or the offsets could not be read, within ``recovery_timeout_s``; then
+        this may be called again.
         """
         try:
             self._producer.rebuild(meanwhile)
@@ -103,9 +103,7 @@ class CommitOutcomes:
             raise outcome_stays_unknown(error) from error
         outcome = resolve_outcome(sent.positions, sent.group_offsets_before, committed, sent.token, log_ends)
         self._hook(OutcomeResolved(outcome=outcome.value if outcome else _UNKNOWN, reason=what_happened(cause)))
-        if outcome is None:
-            raise UnknownOutcomeError(_undeterminable_outcome_message(sent.positions)) from cause
-        if (first := self._first_failure) is not None and first.failures == 1:
+        if outcome is not None and (first := self._first_failure) is not None and first.failures == 1:
             self._first_failure = replace(first, outcome=outcome.value)
         return outcome
 
@@ -146,15 +144,16 @@ class CommitOutcomes:
         return committed, log_ends
 
 
-def _undeterminable_outcome_message(attempted: InputPositions) -> str:
+def undeterminable_outcome(attempted: InputPositions) -> UnknownOutcomeError:
+    """Return the error for a commit of which the group's offsets cannot show what became."""
     unknown = "a commit was not answered, and the group's offsets cannot show its outcome"
     if attempted:
-        return (
+        return UnknownOutcomeError(
             f"{unknown}: others have changed the offsets of its partitions since, such as a member that owns them now "
             "or the deletion of a topic. The commit took effect whole or not at all. Go on: this consumer has gone to "
             "the group's offsets."
         )
-    return (
+    return UnknownOutcomeError(
         f"{unknown}: the transaction consumed nothing. Read the output topics before you write its outputs again; the "
         "producer can be used as it is."
     )

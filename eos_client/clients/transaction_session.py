@@ -16,7 +16,7 @@ from eos_client.clients.block_state import BlockState
 from eos_client.clients.call_guard import CallGuard, beside_open_work
 from eos_client.clients.callback_failure import CallbackFailure
 from eos_client.clients.commit_decisions import CommitDecisions
-from eos_client.clients.commit_outcomes import CommitOutcomes
+from eos_client.clients.commit_outcomes import CommitOutcomes, undeterminable_outcome
 from eos_client.clients.endings import Endings
 from eos_client.clients.long_steps import EndedMeanwhileError, while_polling
 from eos_client.clients.refused_letters import LettersOfBlocks
@@ -556,7 +556,7 @@ class TransactionSession:
         )
 
     def _resolve_outcome(self, steps: StepState) -> TransactionEvent | None:
-        """Resolve the commit's outcome from the group's offsets; errors but UnknownOutcomeError leave it open."""
+        """Resolve the commit's outcome from the group's offsets; an error meanwhile leaves it open."""
         cause = steps.unanswered = steps.unanswered or errors.UnknownOutcomeError(steps.why_unknown(self.state.phase))
         if not steps.is_resolution_counted:
             steps.is_resolution_counted = True
@@ -567,12 +567,13 @@ class TransactionSession:
         except EndedMeanwhileError:
             self.callback_failure.raise_once()  # of a revocation that has looked for the outcome in vain
             return None
-        except errors.UnknownOutcomeError as error:
+        if outcome is None:
+            error = undeterminable_outcome(sent.positions)
             self.block.report_outcome(None, str(error))
             self.consumer.leave_work_to_others()
             self._clear_work()
             self._lifecycle.tell(TransactionEvent.NOT_FOUND)  # last: until then, an interrupted step is repeated
-            raise
+            raise error from cause
         self.callback_failure.forget()
         if outcome is Outcome.ABORTED:
             steps.abort_rule = None

@@ -5,10 +5,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
 from eos_client import EosConfig, ExactlyOnceLoop, Outcome, OutputRecord
 from eos_client.confluent.consumer.library_consumer import LibraryConsumer
+from eos_client.confluent.failures.kafka_errors import make_kafka_error
 from eos_client.core.commit_gate import GateSettings
 from eos_client.errors import (
     ClientClosedError,
@@ -664,6 +665,51 @@ def test_a_topic_deleted_after_the_first_commit_of_a_group_hides_its_outcome(sta
         stage.read_in_blocks(producer, consumer)
     assert (txn.outcome, resolved(stage)) == (None, ["unknown"])
     assert stage.outputs != []
+
+
+class StruckOnce:
+    """Raises ``error`` once in place of a call, as a signal handler does."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def around(self, call):
+        def struck(*arguments):
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            return call(*arguments)
+
+        return struck
+
+
+@pytest.mark.parametrize("kind", [ClusterUnfitError, UnknownOutcomeError])
+@pytest.mark.parametrize("where", ["rebuild", "log end"])
+def test_an_error_of_a_signal_handler_leaves_the_outcome_to_the_next_call(stage, kind, where):
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    error = make_kafka_error(kind, KafkaError._STATE, "of a handler")
+    strike = StruckOnce(error)
+    if where == "rebuild":
+        registration = producer.adapter.registration
+        registration._refuse_when_over = strike.around(registration._refuse_when_over)
+    else:
+        raw = consumer.adapter.library.raw
+        raw.get_watermark_offsets = strike.around(raw.get_watermark_offsets)
+    txn = producer.transaction(consumer)
+
+    def first_block():
+        with txn:
+            for message in stage.collect(consumer, 2):
+                txn.produce(SINK, message.value())
+            stage.cluster.lose_request("EndTxn")
+
+    with pytest.raises(kind) as raised:
+        first_block()
+    before = txn.outcome
+    assert (raised.value, before) == (error, None)
+    stage.copy_the_rest(producer, consumer)
+    assert (txn.outcome, resolved(stage)) == (Outcome.ABORTED, ["aborted"])
+    assert stage.outputs == stage.inputs
 
 
 @pytest.mark.parametrize("reset", ["latest", "earliest"])
