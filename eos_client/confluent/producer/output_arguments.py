@@ -270,6 +270,11 @@ def guard_call(
     return tuple(guarded), options
 
 
+def _has_partition(message: Any) -> bool:
+    partition = message.get("partition") if isinstance(message, dict) else None
+    return isinstance(partition, int) and partition != ANY_PARTITION
+
+
 def guard_messages(guard: CallbackGuard, messages: Any) -> Any:
     """Return ``messages`` of a batch, those with a callback of their own as copies.
 
@@ -278,7 +283,7 @@ def guard_messages(guard: CallbackGuard, messages: Any) -> Any:
     """
     if not isinstance(messages, list):
         return messages
-    if any(isinstance(m, dict) and m.get("partition") not in (None, ANY_PARTITION) for m in messages):
+    if any(map(_has_partition, messages)):
         raise ValueError(
             "produce_batch() got a message with 'partition', which confluent_kafka ignores, so that it could go to "
             "another one. Give partition= to the call for all messages, or write this one by produce()."
