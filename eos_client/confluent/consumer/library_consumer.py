@@ -201,20 +201,24 @@ class LibraryConsumer:
         A broker answers a connection in turn, so the answer may wait for a fetch (``fetch.wait.max.ms``).
         """
         try:
-            watermarks = self.raw.get_watermark_offsets(TopicPartition(*partition), timeout_s)
+            return self._ask_span(partition, timeout_s)
         except KafkaException:
             return None
-        return None if watermarks is None else (int(watermarks[0]), int(watermarks[1]))
 
     def log_end(self, partition: InputPartition) -> int | None:
         """Return `end_of`, or NO_LOG where the cluster answers that there is no such partition any more."""
         try:
-            return int(self.raw.get_watermark_offsets(TopicPartition(*partition), _STABLE_TIMEOUT_S)[1])
+            span = self._ask_span(partition, _STABLE_TIMEOUT_S)
         except KafkaException as error:
             if isinstance(error, EosError):  # of a signal handler
                 raise
             self.why_unanswered = kafka_error(error).str()
             return NO_LOG if kafka_error(error).name() in OUTPUT_WITHOUT_PLACE else None
+        return None if span is None else span[1]
+
+    def _ask_span(self, partition: InputPartition, timeout_s: float) -> tuple[int, int] | None:
+        watermarks = self.raw.get_watermark_offsets(TopicPartition(*partition), timeout_s)
+        return None if watermarks is None else (int(watermarks[0]), int(watermarks[1]))
 
     def passed_offsets(self, partitions: Partitions) -> dict[InputPartition, PassedOffset]:
         """Return the library's positions, behind all that it has handed over and the transaction markers after that.
