@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import tenacity
 
@@ -26,15 +27,22 @@ from eos_client.ports import Clock
 
 _READ_TIMEOUT_S = 5.0
 _UNKNOWN = "unknown"
-_MISSING_OFFSETS = (
-    "the committed offsets",
-    (
-        "While a transaction holds other offsets of them, nobody can: if brokers answer, see by `eos-client txn list "
-        "--topic __consumer_offsets` whether one hangs."
-    ),
-)
-_MISSING_LOG_END = ("the log end", "It shows whether the commit took effect, of which the group has no offset.")
 _Answers = tuple[Mapping[InputPartition, CommittedOffset], Mapping[InputPartition, int]]
+
+
+class _Unanswered(NamedTuple):
+    """The answer that is missing, and what to know about it."""
+
+    what: str
+    hint: str
+
+
+_NO_OFFSETS = _Unanswered(
+    "the committed offsets",
+    "While a transaction holds other offsets of them, nobody can: if brokers answer, see by `eos-client txn list "
+    "--topic __consumer_offsets` whether one hangs.",
+)
+_NO_LOG_END = _Unanswered("the log end", "It shows whether the commit took effect, of which the group has no offset.")
 
 
 @dataclass(eq=False, repr=False)
@@ -49,8 +57,6 @@ class CommitOutcomes:
     _first_failure: ProducerRecovered | None = field(default=None, init=False)
     """The event of the recovery that is under way, as far as it is known."""
     _failed_at: float = field(default=0.0, init=False)
-    _missing: tuple[str, str] = field(default=_MISSING_OFFSETS, init=False)
-    """The answer that is missing, and what to know about it."""
 
     def record_failure(self, error: EosError) -> None:
         """Record a failure before anything is done about it."""
@@ -115,31 +121,28 @@ class CommitOutcomes:
             stop=lambda _: self._producer.registration.is_past_deadline or self._clock() >= deadline,
             wait=tenacity.wait_exponential(multiplier=0.1, max=2.0),
             before_sleep=lambda _: meanwhile(),
-            retry=tenacity.retry_if_result(lambda found: found is None),
-            retry_error_callback=lambda _: None,
+            retry=tenacity.retry_if_result(lambda found: isinstance(found, _Unanswered)),
+            retry_error_callback=lambda last: last.outcome and last.outcome.result(),
         )
-        found: _Answers | None = retrying(self._read_answers, sent)
-        if found is None:
-            missing, hint = self._missing
+        found = retrying(self._read_answers, sent)
+        if isinstance(found, _Unanswered):
             raise ClusterUnavailableError(
-                f"{missing} of {', '.join(map(str, sent.positions))} could not be read within {limit_s:g} s "
-                f"({self._consumer.library.why_unanswered}). {hint}"
+                f"{found.what} of {', '.join(map(str, sent.positions))} could not be read within {limit_s:g} s "
+                f"({self._consumer.library.why_unanswered}). {found.hint}"
             )
         return found
 
-    def _read_answers(self, sent: AttemptedOffsets) -> _Answers | None:
-        """Return the group's offsets, and the ends of logs that `resolve_outcome` needs; None where one is missing."""
+    def _read_answers(self, sent: AttemptedOffsets) -> _Answers | _Unanswered:
+        """Return the group's offsets, and the ends of logs that `resolve_outcome` needs."""
         committed = self._consumer.library.committed_offsets(list(sent.positions), _READ_TIMEOUT_S)
         if committed is None:
-            self._missing = _MISSING_OFFSETS
-            return None
+            return _NO_OFFSETS
         log_ends: dict[InputPartition, int] = {}
         for partition in sent.positions:
             if needs_log_end(partition, sent.group_offsets_before, committed):
                 end = self._consumer.library.log_end(partition)
                 if end is None:
-                    self._missing = _MISSING_LOG_END
-                    return None
+                    return _NO_LOG_END
                 log_ends[partition] = end
         return committed, log_ends
 
