@@ -166,8 +166,14 @@ class CallFailed:
 
     request: TransactionalRequest
     error: errors.EosError
-    commit_took_no_effect: bool
     failure: ProducerFailure | None = None
+
+    @property
+    def commit_took_no_effect(self) -> bool:
+        """Whether no commit can have taken effect."""
+        if self.failure is None:
+            return not isinstance(self.error, errors.UnknownOutcomeError)
+        return self.failure.commit_took_no_effect
 
 
 @dataclass(frozen=True, slots=True)

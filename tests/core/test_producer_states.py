@@ -42,6 +42,7 @@ CLOSED, UNFIT = errors.ClientClosedError("closed"), errors.ClusterUnfitError("un
 FENCED, FATAL = errors.ProducerFencedError("fenced"), errors.FatalClientError("fatal")
 NOT_REGISTERED, SENT_TWICE = errors.RebuildProducerError("no init"), errors.RebuildProducerError("sent twice")
 FAILURE = ProducerFailure(R.SEND_OFFSETS, "ILLEGAL_GENERATION")
+AMBIGUOUS = ProducerFailure(R.COMMIT, "REQUEST_TIMED_OUT", abortable=True)
 LOST = ProducerFailure(R.ABORT, TRANSACTION_UNKNOWN, was_registered=True)
 INIT_IN_VAIN = ProducerFailure(R.INIT, "UNSUPPORTED_VERSION", fatal=True)
 
@@ -53,14 +54,14 @@ EVENTS: tuple[ProducerEvent, ...] = (
     InitBegins(0),
     OffsetsFollow(0),
     CallAnswered(),
-    CallFailed(R.SEND_OFFSETS, ABORTABLE, commit_took_no_effect=True),
-    CallFailed(R.COMMIT, LATER, commit_took_no_effect=True),
-    CallFailed(R.COMMIT, UNANSWERED, commit_took_no_effect=False),
-    CallFailed(R.ABORT, INTERRUPTED, commit_took_no_effect=True),
-    CallFailed(R.PRODUCE, UNFIT, commit_took_no_effect=True),
-    CallFailed(R.ABORT, UNFIT, commit_took_no_effect=True, failure=LOST),
-    CallFailed(R.INIT, FENCED, commit_took_no_effect=True),
-    CallFailed(R.INIT, FATAL, commit_took_no_effect=True),
+    CallFailed(R.SEND_OFFSETS, ABORTABLE),
+    CallFailed(R.COMMIT, LATER),
+    CallFailed(R.COMMIT, UNANSWERED),
+    CallFailed(R.ABORT, INTERRUPTED),
+    CallFailed(R.PRODUCE, UNFIT),
+    CallFailed(R.ABORT, UNFIT, failure=LOST),
+    CallFailed(R.INIT, FENCED),
+    CallFailed(R.INIT, FATAL),
     MustAbort(ABORTABLE),
     Registered(),
     Began(1.0),
@@ -168,7 +169,7 @@ def test_a_transaction_lasts_until_its_end_or_the_next_handle(steps: Steps):
 
 
 def test_the_first_reason_to_abort_stays_until_the_transaction_ends():
-    later = CallFailed(R.PRODUCE, LATER, commit_took_no_effect=True)
+    later = CallFailed(R.PRODUCE, LATER)
     assert after(Began(1.0), later).transaction_failure is LATER
     state = after(Began(1.0), MustAbort(ABORTABLE), later)
     assert state.transaction_failure is ABORTABLE
@@ -177,20 +178,20 @@ def test_the_first_reason_to_abort_stays_until_the_transaction_ends():
 
 
 def test_where_the_cluster_is_unfit_the_library_itself_gives_the_reason():
-    state = after(Began(1.0), MustAbort(ABORTABLE), CallFailed(R.COMMIT, UNFIT, commit_took_no_effect=True))
+    state = after(Began(1.0), MustAbort(ABORTABLE), CallFailed(R.COMMIT, UNFIT))
     assert state.transaction_failure is None
     assert state.can_end_transaction
 
 
 def test_an_output_that_is_not_taken_lets_no_failed_transaction_commit():
     """The library would commit after it."""
-    unfit = CallFailed(R.PRODUCE, UNFIT, commit_took_no_effect=True)
+    unfit = CallFailed(R.PRODUCE, UNFIT)
     assert after(Began(1.0), MustAbort(ABORTABLE), unfit).transaction_failure is ABORTABLE
 
 
 @pytest.mark.parametrize("error", [INTERRUPTED, UNANSWERED, FENCED, FATAL])
 def test_these_errors_finish_the_handle(error: errors.EosError):
-    state = after(Began(1.0), CallBegins(R.COMMIT, UNANSWERED, 0), CallFailed(R.COMMIT, error, False))
+    state = after(Began(1.0), CallBegins(R.COMMIT, UNANSWERED, 0), CallFailed(R.COMMIT, error))
     assert (state.phase, state.why_unusable) == (HandlePhase.FINISHED, error)
     assert state.is_in_transaction
     assert not state.can_end_transaction
@@ -198,7 +199,7 @@ def test_these_errors_finish_the_handle(error: errors.EosError):
 
 @pytest.mark.parametrize("failure", [LOST, INIT_IN_VAIN], ids=["lost", "init in vain"])
 def test_a_failure_may_finish_the_handle_whatever_the_class_of_its_error(failure: ProducerFailure):
-    state = after(CallFailed(failure.request, UNFIT, commit_took_no_effect=True, failure=failure))
+    state = after(CallFailed(failure.request, UNFIT, failure=failure))
     assert (state.phase, state.why_unusable) == (HandlePhase.FINISHED, UNFIT)
 
 
@@ -216,11 +217,11 @@ def test_a_sent_commit_may_have_ended_the_transaction_until_it_is_answered():
     state = after(Began(1.0), CallBegins(R.COMMIT, UNANSWERED, 0))
     assert state.may_have_ended
     assert not state.commit_took_no_effect
-    refused = next_state(state, CallFailed(R.COMMIT, LATER, commit_took_no_effect=True))
+    refused = next_state(state, CallFailed(R.COMMIT, LATER))
     assert not refused.may_have_ended
     assert refused.commit_took_no_effect
     assert not next_state(state, CallAnswered()).commit_took_no_effect, "an answer that is no refusal"
-    for other in (CallFailed(R.PRODUCE, LATER, commit_took_no_effect=True), CallFailed(R.COMMIT, LATER, False)):
+    for other in (CallFailed(R.PRODUCE, LATER), CallFailed(R.COMMIT, LATER, AMBIGUOUS)):
         assert not next_state(state, other).commit_took_no_effect
     assert next_state(refused, Began(2.0)).commit_took_no_effect
 
@@ -239,9 +240,9 @@ def test_each_call_counts_the_losses_before_it(event: Any):
 
 
 def test_the_last_failure_is_known_until_a_commit():
-    failed = after(CallFailed(R.SEND_OFFSETS, ABORTABLE, commit_took_no_effect=True, failure=FAILURE))
+    failed = after(CallFailed(R.SEND_OFFSETS, ABORTABLE, failure=FAILURE))
     assert failed.last_failure is FAILURE
-    assert next_state(failed, CallFailed(R.COMMIT, LATER, commit_took_no_effect=True)).last_failure is FAILURE
+    assert next_state(failed, CallFailed(R.COMMIT, LATER)).last_failure is FAILURE
     assert next_state(failed, Ended(R.ABORT)).last_failure is FAILURE
     assert next_state(failed, Ended(R.COMMIT)).last_failure is None
 

@@ -179,7 +179,7 @@ class BoundedCalls:
             if self.library.transactional_id:
                 named = self.record_failure(request, error, where)
             elif named := idempotent_error(request, kafka_error(error), where):
-                self.tell(CallFailed(request, named, commit_took_no_effect=False))
+                self.tell(CallFailed(request, named))
         if named is None:
             self.tell(CallAnswered())
         try:
@@ -192,8 +192,7 @@ class BoundedCalls:
     def record_failure(self, request: TransactionalRequest, raised: KafkaException, where: str = "") -> errors.EosError:
         """Translate what a transactional producer has ``raised`` by the recovery table, and record its effects."""
         if isinstance(raised, NamedError):
-            is_unknown = isinstance(raised.named, errors.UnknownOutcomeError)
-            self.tell(CallFailed(request, raised.named, commit_took_no_effect=not is_unknown))
+            self.tell(CallFailed(request, raised.named))
             return raised.named
         error = kafka_error(raised)
         failure = self._failure(request, error)
@@ -205,7 +204,7 @@ class BoundedCalls:
             self.library.abandoned_inits.record_fence()
         clause = self._why_failed(failure) + where
         named = producer_error(failure, error, self.library.transactional_id, clause, self._words)
-        self.tell(CallFailed(request, named, failure.commit_took_no_effect, failure))
+        self.tell(CallFailed(request, named, failure))
         if request is TransactionalRequest.INIT and failure.finishes_handle:
             self.library.init.mark_answered()
         return named
@@ -213,7 +212,7 @@ class BoundedCalls:
     def _overdue(self, request: TransactionalRequest, timeout_s: float) -> errors.EosError:
         failure = self._failure(request)
         error = overdue_error(failure, timeout_s, self.library.transactional_id)
-        self.tell(CallFailed(request, error, failure.commit_took_no_effect, failure))
+        self.tell(CallFailed(request, error, failure))
         return error
 
     def record_acknowledged_outputs(self) -> None:
