@@ -48,18 +48,23 @@ def next_commit_is_unanswered(stage, *, arrives, rebuilds=1, silent="InitProduce
         stage.cluster.lose_reply(silent)
 
 
+def end_block(stage, txn, consumer, happens):
+    """A block of two records, at whose end something ``happens``."""
+    with txn:
+        for message in stage.collect(consumer, 2):
+            txn.produce(SINK, message.value())
+        happens()
+
+
 def left_unknown(stage, producer, consumer, *, arrives, rebuilds=1, silent="InitProducerId"):
     """A block of two records whose end raised because its commit's outcome is unknown."""
     txn = producer.transaction(consumer)
 
-    def block():
-        with txn:
-            for message in stage.collect(consumer, 2):
-                txn.produce(SINK, message.value())
-            next_commit_is_unanswered(stage, arrives=arrives, rebuilds=rebuilds, silent=silent)
+    def is_unanswered():
+        next_commit_is_unanswered(stage, arrives=arrives, rebuilds=rebuilds, silent=silent)
 
     with pytest.raises(ClusterUnavailableError, match=UNKNOWN) as raised:
-        block()
+        end_block(stage, txn, consumer, is_unanswered)
     assert raised.value.outcome_is_unknown
     assert "committed nothing" not in str(raised.value)
     assert txn.outcome is None
@@ -667,20 +672,16 @@ def test_a_topic_deleted_after_the_first_commit_of_a_group_hides_its_outcome(sta
     assert stage.outputs != []
 
 
-class StruckOnce:
-    """Raises ``error`` once in place of a call, as a signal handler does."""
+def struck_once(call, error):
+    """``call``, in place of which ``error`` is raised once, as by a signal handler."""
+    strikes = [error]
 
-    def __init__(self, error):
-        self._error = error
+    def struck(*arguments):
+        if strikes:
+            raise strikes.pop()
+        return call(*arguments)
 
-    def around(self, call):
-        def struck(*arguments):
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
-            return call(*arguments)
-
-        return struck
+    return struck
 
 
 @pytest.mark.parametrize("kind", [ClusterUnfitError, UnknownOutcomeError])
@@ -688,28 +689,32 @@ class StruckOnce:
 def test_an_error_of_a_signal_handler_leaves_the_outcome_to_the_next_call(stage, kind, where):
     producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
     error = make_kafka_error(kind, KafkaError._STATE, "of a handler")
-    strike = StruckOnce(error)
     if where == "rebuild":
         registration = producer.adapter.registration
-        registration._refuse_when_over = strike.around(registration._refuse_when_over)
+        registration._refuse_when_over = struck_once(registration._refuse_when_over, error)
     else:
         raw = consumer.adapter.library.raw
-        raw.get_watermark_offsets = strike.around(raw.get_watermark_offsets)
+        raw.get_watermark_offsets = struck_once(raw.get_watermark_offsets, error)
     txn = producer.transaction(consumer)
-
-    def first_block():
-        with txn:
-            for message in stage.collect(consumer, 2):
-                txn.produce(SINK, message.value())
-            stage.cluster.lose_request("EndTxn")
-
     with pytest.raises(kind) as raised:
-        first_block()
+        end_block(stage, txn, consumer, lambda: stage.cluster.lose_request("EndTxn"))
     before = txn.outcome
     assert (raised.value, before) == (error, None)
     stage.copy_the_rest(producer, consumer)
     assert (txn.outcome, resolved(stage)) == (Outcome.ABORTED, ["aborted"])
     assert stage.outputs == stage.inputs
+
+
+def test_a_log_end_that_the_client_library_answers_with_none_is_asked_for_again(stage):
+    """That is how confluent_kafka documents a time-out."""
+    producer, consumer = stage.producer(recovery_timeout_s=RECOVERY_S), stage.subscribed()
+    raw = consumer.adapter.library.raw
+    answers = [None]
+    ask = raw.get_watermark_offsets
+    raw.get_watermark_offsets = lambda *arguments: answers.pop() if answers else ask(*arguments)
+    txn = producer.transaction(consumer)
+    end_block(stage, txn, consumer, lambda: stage.cluster.lose_request("EndTxn"))
+    assert (answers, txn.outcome, resolved(stage)) == ([], Outcome.ABORTED, ["aborted"])
 
 
 @pytest.mark.parametrize("reset", ["latest", "earliest"])
@@ -727,16 +732,11 @@ def test_a_log_end_without_an_answer_is_asked_for_again_and_hides_no_outcome(sta
     consumer.subscribe([SOURCE], on_assign=assign_at_its_beginning)
     txn = producer.transaction(consumer)
 
-    def first_block():
-        with txn:
-            for message in stage.collect(consumer, 2):
-                txn.produce(SINK, message.value())
-            stage.cluster.lose_request("EndTxn")
-            for _ in range(lost):
-                stage.cluster.lose_reply("ListOffsets")
+    def commit_and_log_end_are_unanswered():
+        next_commit_is_unanswered(stage, arrives=False, rebuilds=lost, silent="ListOffsets")
 
     with contextlib.nullcontext() if lost == 1 else pytest.raises(ClusterUnavailableError, match="the log end of"):
-        first_block()
+        end_block(stage, txn, consumer, commit_and_log_end_are_unanswered)
     for _ in range(lost):
         with contextlib.suppress(ClusterUnavailableError):
             stage.copy_the_rest(producer, consumer)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from typing import Any
 from unittest import mock
@@ -19,6 +18,7 @@ from eos_client.errors import (
     WrongThreadError,
 )
 from tests.clients.simulated_stage import GROUP, SINK, SOURCE, SimulatedStage
+from tests.confluent.threads import elsewhere
 from tests.support.protocols import PROTOCOLS
 
 RECORDS = 4
@@ -96,13 +96,8 @@ def test_a_transaction_one_of_whose_outputs_was_refused_by_thread_is_not_committ
     (message,) = stage.collect(consumer, 1)
 
     def write_in_another_thread():
-        thread = threading.Thread(target=lambda: write(message.value()))
-        thread.start()
-        thread.join()
-
-    def write(value):
         with pytest.raises(WrongThreadError):
-            producer.produce(SINK, value)
+            elsewhere(lambda: producer.produce(SINK, message.value()))
 
     producer.begin_transaction()
     write_in_another_thread()

@@ -257,6 +257,7 @@ def test_an_init_that_has_succeeded_lets_the_handle_take_calls(started):
 
 def test_a_handle_whose_call_before_its_init_was_interrupted_is_replaced(started):
     started.calls.begin_call(TransactionalRequest.BEGIN)
+    started.registration.set_deadline(0.0)  # after one attempt
     started.registration.init_transactions(LIMIT_S)
     started.calls.require_usable()
     assert [raw.asked for raw in started.raws] == [["purge", "close"], ["init_transactions"]]
